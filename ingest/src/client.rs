@@ -1,17 +1,14 @@
-//! Who sends requests, and the unit to which limits per address apply.
+//! The senders of requests, and the unit to which limits per address apply.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use push_boot::{network::network_of, proxy_protocol::TrustedProxies};
 
-/// What counts as one address ([`network_of`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// One address, for the limits ([`network_of`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
 impl Client {
-    /// The one that comes before all others.
-    pub(crate) const LEAST: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-
     pub(crate) fn of(address: IpAddr) -> Self {
         Self(network_of(address))
     }

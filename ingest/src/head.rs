@@ -1,11 +1,10 @@
-//! What the handlers need of a request's head, whether the fast path or hyper has read it.
+//! The part of a request's head that the handlers need.
 
 use std::net::IpAddr;
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request,
     header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
-    request::Parts,
 };
 
 use crate::client::{Peer, Sender};
@@ -23,7 +22,7 @@ pub(crate) struct Head<'a> {
     pub(crate) method: Method,
     /// The client's address, or that of the proxy in between if it is not trusted.
     pub(crate) peer: IpAddr,
-    /// Whether the request names another client, and the peer is not trusted to.
+    /// The request names another client, and the peer is not trusted to.
     pub(crate) is_claim_ignored: bool,
     /// The path as it was sent, without the query.
     pub(crate) path: &'a str,
@@ -31,21 +30,21 @@ pub(crate) struct Head<'a> {
     pub(crate) content_type: Option<&'a [u8]>,
     pub(crate) content_encoding: Option<&'a [u8]>,
     pub(crate) idempotency_key: Option<&'a [u8]>,
-    /// Where the caller is in a distributed trace, unchecked.
+    /// The caller's place in a distributed trace, unchecked.
     pub(crate) traceparent: Option<&'a [u8]>,
-    /// Whether the client waits for a `100 Continue` before it sends the body (RFC 9110 section
-    /// 10.1.1).
+    /// The client waits for a `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
     pub(crate) expects: bool,
     /// The size of the head if the request is an HTTP/2 stream; the handlers check it. HTTP/1 heads
     /// are bounded while they are read, and have none here.
     pub(crate) stream_head: Option<usize>,
-    /// Whether the request is answered within a span of its own, which is rare.
+    /// The request is answered within a span of its own, which is rare.
     pub(crate) has_span: bool,
 }
 
 impl<'a> Head<'a> {
-    /// The head of a request of this client that hyper has read.
-    pub(crate) fn of(parts: &'a Parts, peer: &Peer) -> Self {
+    /// Returns the head of a request of this client.
+    #[cfg(test)]
+    pub(crate) fn of(parts: &'a http::request::Parts, peer: &Peer) -> Self {
         let Sender { address, is_claim_ignored } = sender(&parts.headers, peer);
         let header = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
         let mut parents = parts.headers.get_all(TRACEPARENT).iter().map(HeaderValue::as_bytes);
@@ -84,7 +83,7 @@ static NEEDED: [HeaderName; 5] =
     [AUTHORIZATION, CONTENT_TYPE, CONTENT_ENCODING, IDEMPOTENCY_KEY, TRACEPARENT];
 
 impl OwnedHead {
-    /// Of a request of this client. Nothing is kept of a head that is larger than `max` bytes, which is
+    /// Copies the head of a request of this client. Nothing is kept of one that is larger than `max` bytes, which is
     /// answered by its size.
     pub(crate) fn of<B>(request: &Request<B>, peer: &Peer, max: usize) -> Self {
         let (uri, headers) = (request.uri(), request.headers());

@@ -12,11 +12,12 @@
 
 mod apps;
 mod body;
+mod broker_auth;
 mod cli;
 mod client;
 mod handlers;
 mod head;
-mod index_outage;
+mod index_client;
 mod listener;
 mod message;
 mod metrics;
@@ -47,13 +48,13 @@ pub use crate::{
 };
 use crate::{handlers::Handlers, publisher::Publisher, server::Server};
 
-/// Why the service did not end in good order.
+/// The reason why the service did not end in good order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// The drain deadline passed before everything was answered.
     #[error("{connections} connection(s) were still open at the drain deadline and were cut off")]
     CutOff {
-        /// How many connections were cut off.
+        /// The number of connections that were cut off.
         connections: usize,
     },
     /// The task that publishes ended, which is a bug of this program. The pushes that waited were
@@ -100,16 +101,17 @@ pub async fn run_with_metrics(
     tokio::select! {
         () = server.accept(listener) => {}
         () = publisher_join_handle.failed() => stop.cancel(),
-        () = handlers.keep_writing_activity() => {}
-        () = handlers.keep_exchanging_usage() => {}
-        () = handlers.keep_settling_usage(queue) => {}
+        () = handlers.login_report.keep_writing() => {}
+        () = handlers.usage.keep_exchanging() => {}
+        () = handlers.usage.keep_settling(queue) => {}
     }
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
     // What was handed to the publisher by then is published, even if its connection was cut off.
     let published = publisher_join_handle.finish(deadline).await;
     // Lost if the index does not answer in time.
-    let written = async { tokio::join!(handlers.write_activity(), handlers.exchange_all_usage()) };
+    let written =
+        async { tokio::join!(handlers.login_report.write(), handlers.usage.exchange_all()) };
     let _ = timeout_at(deadline, written).await;
     if !published {
         return Err(RunError::Publisher);

@@ -1,4 +1,4 @@
-//! Where producers connect.
+//! The listener to which producers connect.
 
 use std::{io, net::SocketAddr};
 
@@ -13,14 +13,14 @@ use crate::settings::Settings;
 /// The protocols that a client may choose from in the handshake.
 const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// A listener, in clear or with TLS.
+/// A listener, unencrypted or with TLS.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) tcp: TcpListener,
     pub(crate) tls: Option<Acceptor>,
 }
 
-/// Why the service cannot listen.
+/// The reason why the service cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is taken, or not one of this machine.
@@ -64,13 +64,13 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// How it is reached: `http` or `https`.
+    /// Returns the scheme of its URLs: `http` or `https`.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 }
 
-/// In clear.
+/// Unencrypted.
 impl From<TcpListener> for Listener {
     fn from(tcp: TcpListener) -> Self {
         Self { tcp, tls: None }

@@ -1,4 +1,4 @@
-//! Whether this ingest can do its work now, and so should be sent requests.
+//! Reports if this ingest can do its work now, and so should be sent requests.
 
 use std::sync::Arc;
 

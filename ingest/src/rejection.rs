@@ -17,9 +17,9 @@ use push_model::{
     ids::{AppId, BadId, MessageId},
 };
 
-use crate::apps::{Quota, QuotaUsedUp};
+use crate::apps::{QuotaUsedUp, RateStatus};
 
-/// Why a request is not answered 200.
+/// The reason why a request is not answered 200.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rejection {
     /// The request is not HTTP, or its head is cut short.
@@ -52,9 +52,9 @@ pub(crate) enum Rejection {
     /// The app went to another store, where it can be called; this service takes nothing for it.
     AppMoved,
     /// 22001
-    TooFrequent(Quota),
+    TooFrequent(RateStatus),
     /// The app makes too many calls other than pushes.
-    TooManyCalls(Quota),
+    TooManyCalls(RateStatus),
     /// 21005: the body of a push has another media type.
     MessageMediaType(&'static str),
     /// 21005: the body of a push is larger than this.
@@ -67,9 +67,9 @@ pub(crate) enum Rejection {
     MessageIllegal(String),
     /// 21006
     TooManyClients {
-        /// How many different client ids there are.
+        /// The number of different client ids.
         given: usize,
-        /// How many there may be.
+        /// The most that there may be.
         limit: usize,
     },
     /// The body of another request has another media type.
@@ -88,14 +88,14 @@ pub(crate) enum Rejection {
     DevicesUsedUp {
         /// The app.
         app: AppId,
-        /// How many it may have.
+        /// The most that it may have.
         most: NonZeroU32,
     },
     /// A quota of the app's messages is used up.
     MessagesUsedUp {
         /// The app.
         app: AppId,
-        /// Which quota.
+        /// The quota.
         used_up: QuotaUsedUp,
     },
     /// The idempotency key was used for another body: that of this message.
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn the_codes_have_the_http_statuses_of_the_contract() {
         let bad_id = "".parse::<push_model::ids::AppId>().unwrap_err();
-        let quota = Quota::default();
+        let quota = RateStatus::default();
         let app: AppId = "a".parse().unwrap();
         let (quota_name, what, most) = ("max-waiting", "waiting messages", NonZeroU32::MIN);
         let used_up = QuotaUsedUp { quota: quota_name, what, most, retry_after: 5 };

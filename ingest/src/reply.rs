@@ -16,9 +16,9 @@ use push_model::ids::MessageId;
 use serde::Serialize;
 use uuid::fmt::Hyphenated;
 
-use crate::{apps::Quota, rejection::Rejection};
+use crate::{apps::RateStatus, rejection::Rejection};
 
-/// How long a client should wait after a 503, in seconds.
+/// The time that a client should wait after a 503, in seconds.
 pub(crate) const RETRY_AFTER_SECONDS: u64 = 1;
 
 const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
@@ -39,7 +39,7 @@ pub(crate) struct Reply {
     /// The headers that not every answer has.
     headers: HeaderMap,
     body: Bytes,
-    /// Whether the connection ends with this answer (HTTP/1 only).
+    /// The connection ends with this answer (HTTP/1 only).
     pub(crate) close: bool,
 }
 
@@ -76,10 +76,10 @@ impl Reply {
     }
 
     /// Adds the headers that say what is left of an app's rate limit.
-    pub(crate) fn put_quota(&mut self, quota: Quota) {
-        self.headers.insert(RATELIMIT_LIMIT, quota.limit.into());
-        self.headers.insert(RATELIMIT_REMAINING, quota.remaining.into());
-        self.headers.insert(RATELIMIT_RESET, quota.reset.into());
+    pub(crate) fn put_rate(&mut self, rate: RateStatus) {
+        self.headers.insert(RATELIMIT_LIMIT, rate.limit.into());
+        self.headers.insert(RATELIMIT_REMAINING, rate.remaining.into());
+        self.headers.insert(RATELIMIT_RESET, rate.reset.into());
     }
 
     /// Writes the answer as HTTP/1.1 (RFC 9112): whole, or as to HEAD, without its body.
@@ -244,9 +244,9 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
         Rejection::Unavailable(_) | Rejection::QueueBlocked(_) | Rejection::AppMoved => {
             reply.headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
         }
-        Rejection::TooFrequent(quota) | Rejection::TooManyCalls(quota) => {
-            reply.headers.insert(RETRY_AFTER, quota.retry_after.into());
-            reply.put_quota(*quota);
+        Rejection::TooFrequent(rate) | Rejection::TooManyCalls(rate) => {
+            reply.headers.insert(RETRY_AFTER, rate.retry_after.into());
+            reply.put_rate(*rate);
         }
         Rejection::MessagesUsedUp { used_up, .. } => {
             reply.headers.insert(RETRY_AFTER, used_up.retry_after.into());
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_written_whole_with_its_headers_its_date_and_its_length() {
-        let quota = Quota { limit: 5, remaining: 0, reset: 1, retry_after: 2 };
-        let reply = Reply { close: true, ..rejected(&Rejection::TooFrequent(quota)) };
+        let rate = RateStatus { limit: 5, remaining: 0, reset: 1, retry_after: 2 };
+        let reply = Reply { close: true, ..rejected(&Rejection::TooFrequent(rate)) };
         let (mut date, mut bytes) = (Date::default(), Vec::new());
         reply.write_http1(&mut date, true, &mut bytes);
         let mut headers = [httparse::EMPTY_HEADER; 16];

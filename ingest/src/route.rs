@@ -11,7 +11,7 @@ use push_model::ids::MessageId;
 
 use crate::rejection::Rejection;
 
-/// What a request asks for. The identifiers are decoded and not yet checked.
+/// The call that a request makes. The identifiers are decoded and not yet checked.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route<'a> {
     /// `POST /v1/message/push/{AppID}`
@@ -29,7 +29,7 @@ pub(crate) enum Route<'a> {
     /// `GET /v1/message/{AppID}/{message_id}`
     GetMessage(AppResource<'a>),
     RecallMessage(AppResource<'a>),
-    /// What MQTT brokers ask, under `/v1/broker/`.
+    /// A question of an MQTT broker, under `/v1/broker/`.
     AskedByBroker(Broker, BrokerQuestion),
     /// `GET /openapi.json`
     Description,
@@ -56,14 +56,14 @@ impl Broker {
     }
 }
 
-/// What a broker asks about one of its clients.
+/// A question about one of the broker's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BrokerQuestion {
-    /// Whether it may connect.
+    /// May it connect?
     Connect,
-    /// Whether it may subscribe or publish.
+    /// May it subscribe or publish?
     Access,
-    /// Whether it may do everything.
+    /// May it do everything?
     Superuser,
 }
 

@@ -1,4 +1,4 @@
-//! Which requests are traced.
+//! Decides which requests are traced.
 //!
 //! A caller that traces has decided already, and its decision holds: otherwise a trace would have
 //! holes. Of the other requests a share is traced. It is decided before anything else is done for
@@ -25,7 +25,7 @@ impl Sampling {
         Self { ratio }
     }
 
-    /// Whether a request with this `traceparent` is traced. A header that does not follow the
+    /// Decides if a request with this `traceparent` is traced. A header that does not follow the
     /// specification counts as absent. `random` gives a number from 0 to 1, 1 excluded.
     pub(crate) fn decide(
         self,

@@ -321,5 +321,5 @@ impl Request {
 /// The smallest valid push: to everyone.
 pub const VALID: &str = r#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#;
 
-/// A request, answered 404, that the fast path leaves to hyper.
-pub const LEFT_TO_HYPER: &[u8] = b"OPTIONS * HTTP/1.1\r\nHost: push\r\n\r\n";
+/// A request that few clients send, answered 404.
+pub const UNUSUAL: &[u8] = b"OPTIONS * HTTP/1.1\r\nHost: push\r\n\r\n";

@@ -64,14 +64,9 @@ impl Service {
         Self::start_on(&amqp_url(), &redis_url(), flags).await
     }
 
-    /// Runs a test twice: on a service with the fast path, and on one where hyper serves every
-    /// request.
-    #[allow(clippy::print_stderr, reason = "a test that fails shows which of the two did")]
-    pub async fn on_both_paths(flags: &[&str], test: impl AsyncFn(Self)) {
-        for fast_path in ["--fast-path=on", "--fast-path=off"] {
-            eprintln!("{fast_path}");
-            test(Self::start(&[flags, &[fast_path]].concat()).await).await;
-        }
+    /// Runs a test on a service with these flags.
+    pub async fn run(flags: &[&str], test: impl AsyncFn(Self)) {
+        test(Self::start(flags).await).await;
     }
 
     /// Starts ingest with these flags, on these servers.

@@ -1,7 +1,7 @@
-//! What callers do with the secrets of an app: when each was last used, and how many were wrong.
+//! The uses of an app's secrets: when each was last used, and how many logins failed.
 //!
 //! Both are kept in memory, a few bytes for each secret of a cached app, and written about once a
-//! minute (`handlers::activity`): last uses to the index, failed logins to the log. What a process has
+//! minute (`handlers::login_report`): last uses to the index, failed logins to the log. What a process has
 //! not written when it dies, or when an app leaves the cache, is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use push_model::{
     time::UnixMillis,
 };
 
-/// How much later a use must be to be noted. All requests of an app write to the same place, which
+/// The least time between two uses that are noted. All requests of an app write to the same place, which
 /// would move between processors with each of them.
 const RESOLUTION: u64 = 1000;
 
-/// What is known of the secrets of one app.
+/// The uses of the secrets of one app.
 #[derive(Debug)]
 pub(crate) struct Activity {
     /// In the order of [`App::all_secrets`].
     secrets: Box<[LastUse]>,
-    /// Whether a secret was used since the last uses were written.
+    /// A secret was used since the last uses were written.
     used: AtomicBool,
     failed_logins: AtomicU64,
 }
@@ -41,7 +41,7 @@ impl LastUse {
 }
 
 impl Activity {
-    /// Of a record that was just read. What is known of the secrets that it still has stays.
+    /// Makes the activity for a record that was just read. The uses of secrets that it still has are kept.
     pub(super) fn new(app: &App, before: Option<&Self>) -> Self {
         let used_before = |secret: &SecretInfo<'_>| {
             let last_use = before?.secrets.iter().find(|last_use| last_use.is_of(secret))?;
@@ -61,7 +61,7 @@ impl Activity {
         }
     }
 
-    /// Whether this is of the secrets of a record.
+    /// Returns true if these are the secrets of a record.
     pub(super) fn is_of(&self, app: &App) -> bool {
         self.secrets.len() == app.all_secrets().count()
             && self.secrets.iter().zip(app.all_secrets()).all(|(kept, info)| kept.is_of(&info))
@@ -91,7 +91,7 @@ impl Activity {
         used.then(|| UnwrittenUses { all: uses.collect(), written: false, used: &self.used })
     }
 
-    /// How many logins failed since the last call.
+    /// Takes the number of logins that failed since the last call.
     pub(crate) fn take_failed_logins(&self) -> u64 {
         self.failed_logins.swap(0, Ordering::Relaxed)
     }

@@ -21,14 +21,14 @@ use tokio::time::Instant;
 use super::{
     directory::Directory,
     entry::{CachedApp, Lookup, NoRecord, SharedByApps, SharedEntry},
-    message_usage::UsageToWrite,
+    message_quotas::UsageToWrite,
     recalls::Recalls,
 };
-use crate::{body::BodyMemory, index_outage::IndexOutage, metrics::Metrics, settings::AppSettings};
+use crate::{body::BodyMemory, index_client::IndexOutage, metrics::Metrics, settings::AppSettings};
 
-/// How many App IDs the negative cache holds.
+/// The most App IDs in the negative cache.
 const NEGATIVE_ENTRIES: usize = 10_000;
-/// How long the index is not asked after it did not answer.
+/// The pause in which the index is not asked after it did not answer.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The app records of this process.
@@ -40,7 +40,7 @@ pub(super) struct AppCache {
     /// App IDs without an app, and those that the index has not answered for yet.
     negative: Cache<AppId, Arc<SharedEntry>>,
     directory: Directory,
-    /// When this cache was made.
+    /// The time at which this cache was made.
     created: Instant,
     shared: SharedByApps,
 }
@@ -98,7 +98,7 @@ impl AppCache {
         })
     }
 
-    /// Whether the directory has the app.
+    /// Returns true if the directory has the app.
     async fn is_listed(&self, id: &AppId) -> Result<bool, NoRecord> {
         let timeout = self.settings.index_timeout;
         self.directory.contains(id, &self.index, &self.outage, timeout).await
@@ -112,7 +112,7 @@ impl AppCache {
         })
     }
 
-    /// How many apps' records are cached.
+    /// Returns how many apps' records are cached.
     pub(super) fn len(&self) -> usize {
         self.apps.len()
     }

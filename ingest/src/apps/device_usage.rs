@@ -1,4 +1,4 @@
-//! How many devices an app has, for its quota, without a round trip for each registration.
+//! Counts the devices of an app for its quota, without a round trip for each registration.
 //!
 //! The index counts the devices of an app now and then; between two counts this process adds the
 //! devices that it registers itself. What other processes register meanwhile is not known, so
@@ -17,20 +17,20 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How long a count is used at least, when it says that the quota is used up.
+/// The least time for which a count is used that says that the quota is used up.
 pub(crate) const COUNT_PAUSE: Duration = Duration::from_secs(1);
 
-/// What this process knows of the number of an app's devices.
+/// The number of an app's devices, as this process knows it.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceUsage {
-    state: Mutex<State>,
+    state: Mutex<KnownDevices>,
     /// The right to ask the index.
     counting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// What the index counted, and when that began.
+struct KnownDevices {
+    /// The count of the index, and when it began.
     counted: Option<(u64, Instant)>,
     /// Devices that were registered since, less those that were removed.
     since: i64,
@@ -106,7 +106,7 @@ impl DeviceUsage {
         self.change(|state| state.counted.map(|(_, begun)| begun.elapsed()))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut KnownDevices) -> T) -> T {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

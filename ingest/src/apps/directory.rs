@@ -14,13 +14,13 @@ use push_model::{causes::with_causes, ids::AppId};
 use tokio::{sync::Mutex, time::Instant};
 
 use super::entry::NoRecord;
-use crate::index_outage::IndexOutage;
+use crate::index_client::IndexOutage;
 
-/// How long a list is used at least.
+/// The least time for which a list is used.
 pub(super) const MIN_FRESH: Duration = Duration::from_secs(1);
-/// How many times as long as reading it took a list is used.
+/// The time for which a list is used, as a multiple of the time that reading it took.
 const FRESH_FACTOR: u32 = 50;
-/// How many times as long as it was waited for in vain the index is not asked again.
+/// The pause after the index did not answer, as a multiple of the time for which it was waited for.
 const PAUSE_FACTOR: u32 = 5;
 
 /// The App IDs that exist.
@@ -35,7 +35,7 @@ struct List {
 }
 
 impl Directory {
-    /// Whether there is such an app, as of the last reading.
+    /// Returns true if there is such an app, as of the last reading.
     ///
     /// # Errors
     /// If the index did not answer when it was last asked.

@@ -1,4 +1,4 @@
-//! What the cache keeps for one App ID.
+//! The entry of the cache for one App ID.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     activity::Activity,
     device_usage::DeviceUsage,
-    message_usage::{MessageQuotas, MessageUsage, UsageToWrite},
+    message_quotas::{MessageQuotas, MessageUsage, UsageToWrite},
     rate_limit::RateLimits,
     recalls::{AppRecalls, Recalls},
 };
@@ -25,7 +25,7 @@ use crate::{
     settings::AppSettings,
 };
 
-/// Why the cache cannot say whether there is an app.
+/// The reason why the cache cannot say whether there is an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoRecord {
     /// The index did not answer, and the cache has no record of the app that may still be used.
@@ -36,7 +36,7 @@ pub(crate) enum NoRecord {
     NotAsked,
 }
 
-/// What the apps have in common.
+/// The parts that all apps share.
 #[derive(Debug)]
 pub(super) struct SharedByApps {
     /// The memory for the bodies of all apps.
@@ -126,13 +126,13 @@ impl CachedApp {
         why
     }
 
-    /// Whether this service takes pushes and changes of devices for the app: not if it went to another
+    /// Checks that this service takes pushes and changes of devices for the app: not if it went to another
     /// store.
     pub(crate) fn check_in_service(&self) -> Result<(), Rejection> {
         if self.app.moved_to.is_some() { Err(Rejection::AppMoved) } else { Ok(()) }
     }
 
-    /// Whether this service takes pushes for the app: not if it was disabled either. A refusal comes no
+    /// Checks that this service takes pushes for the app: not if it was disabled either. A refusal comes no
     /// faster than the app may push.
     pub(crate) async fn check_takes_pushes(&self) -> Result<(), Rejection> {
         let refused = match self.check_in_service() {
@@ -144,7 +144,7 @@ impl CachedApp {
     }
 }
 
-/// What the index said of an App ID.
+/// The answer of the index about an App ID.
 #[derive(Debug, Clone)]
 pub(super) enum Lookup {
     Found(Arc<CachedApp>),
@@ -156,7 +156,7 @@ pub(super) enum Lookup {
 #[derive(Debug, Clone)]
 pub(super) struct CacheEntry {
     pub(super) lookup: Lookup,
-    /// When the index answered.
+    /// The time of the index's answer.
     read_at: Instant,
     /// The index is not asked again before this time.
     pub(super) next_read: Instant,

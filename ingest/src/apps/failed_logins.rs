@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::gcra::{Arrival, Gcra, nanos_since};
 use crate::client::Client;
 
-/// How many counters there are, of 8 bytes each.
+/// The number of counters, of 8 bytes each.
 const COUNTERS: usize = 16_384;
 /// The bound is on failed logins in this time.
 const PERIOD: Duration = Duration::from_mins(1);

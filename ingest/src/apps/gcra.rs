@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// So many nanoseconds.
 pub(super) type Nanos = u64;
 
-/// How many events are allowed.
+/// The number of events that are allowed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gcra {
     /// From one event to the next at the limit.
@@ -28,18 +28,18 @@ pub(super) struct Gcra {
 }
 
 impl Gcra {
-    /// Allows so many events at once, and then as many in each `period`.
+    /// Allows so many events together, and then as many in each `period`.
     pub(super) fn new(events: NonZeroU32, period: Duration) -> Self {
         let burst = nanos(period);
         Self { interval: (burst / u64::from(events.get())).max(1), burst }
     }
 
-    /// How many events are allowed on top of this debt.
+    /// Returns how many events are allowed on top of this debt.
     pub(super) const fn allowed(self, debt: Nanos) -> u64 {
         self.burst.saturating_sub(debt) / self.interval
     }
 
-    /// How long it is, from this debt on, until one more event is allowed.
+    /// Returns the time, from this debt on, until one more event is allowed.
     pub(super) const fn wait(self, debt: Nanos) -> Nanos {
         (debt + self.interval).saturating_sub(self.burst)
     }

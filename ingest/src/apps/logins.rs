@@ -1,4 +1,8 @@
-//! Which app a request is for, by App ID and secret.
+//! The app that a request is for, by the App ID in its path and the secret in its `Authorization` header.
+//!
+//! A secret is valid for the calls that are among its scopes. One without the scope of the call is answered
+//! 21004, like a wrong one, because the contract has one code for a secret that does not open the
+//! call; the text says what is missing. That tells only the holder of a secret that it is one.
 //!
 //! A failed login tells nothing but that it failed. The answer to it comes after
 //! [`FAILED_LOGIN_TIME`], whether the app exists or not, is cached or has to be read, and however
@@ -15,7 +19,7 @@ use std::{
 
 use push_index::Apps;
 use push_model::{
-    app::{Scope, VerifiedSecret},
+    app::{AppKey, Scope, VerifiedSecret},
     ids::AppId,
     time::UnixMillis,
 };
@@ -25,17 +29,18 @@ use super::{
     cache::AppCache,
     entry::{CachedApp, NoRecord},
     failed_logins::FailedLogins,
-    message_usage::UsageToWrite,
+    message_quotas::UsageToWrite,
 };
 use crate::{
     body::BodyMemory,
-    index_outage::IndexOutage,
+    head::Head,
+    index_client::IndexOutage,
     metrics::{Level, Metrics},
     rejection::Rejection,
     settings::AppSettings,
 };
 
-/// When a failed login is answered, after its request: longer than reading a record takes, so that
+/// The time after which a failed login is answered: longer than reading a record takes, so that
 /// it does not tell whether one was read.
 pub(crate) const FAILED_LOGIN_TIME: Duration = Duration::from_millis(50);
 
@@ -47,6 +52,25 @@ pub(crate) struct Logins {
     metrics: Arc<Metrics>,
     /// Failed logins with an App ID that no app has, since they were last reported.
     failed_at_no_app: AtomicU64,
+}
+
+/// The authenticated caller of a request.
+pub(crate) struct Caller {
+    pub(crate) app: AppId,
+    pub(crate) cached: Arc<CachedApp>,
+    secret: VerifiedSecret,
+}
+
+impl Caller {
+    /// The key of the app, which tells it from earlier apps of its name.
+    pub(crate) fn key(&self) -> AppKey {
+        AppKey::from(&self.cached.app)
+    }
+
+    /// The name of the secret.
+    pub(crate) fn secret_name(&self) -> Option<&str> {
+        self.cached.app.all_secrets().nth(self.secret.position).map(|secret| secret.name)
+    }
 }
 
 impl Logins {
@@ -68,9 +92,28 @@ impl Logins {
         Self { apps, failed, metrics, failed_at_no_app: AtomicU64::new(0) }
     }
 
-    /// The app with this id, if the secret is one of its own and has this scope. `address` is the
+    /// Authenticates a request for the app with this id: it must have a secret of the app with this scope.
+    pub(crate) async fn authenticate(
+        &self,
+        id: &str,
+        head: &Head<'_>,
+        scope: Scope,
+        now: UnixMillis,
+    ) -> Result<Caller, Rejection> {
+        if id.is_empty() {
+            return Err(Rejection::AppIdMissing);
+        }
+        let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
+        head.note_app(&id);
+        let secret = head.authorization.filter(|secret| !secret.is_empty());
+        let secret = secret.ok_or(Rejection::SecretMissing)?;
+        let (cached, secret) = self.login(&id, secret, scope, head.peer, now).await?;
+        Ok(Caller { app: id, cached, secret })
+    }
+
+    /// Returns the app with this id, if the secret is one of its own and has this scope. `address` is the
     /// client's.
-    pub(crate) async fn login(
+    pub(super) async fn login(
         &self,
         id: &AppId,
         secret: &[u8],
@@ -120,7 +163,7 @@ impl Logins {
         })
     }
 
-    /// The app with this id, if the secret is one of its own, whatever its scopes. Nothing is answered
+    /// Returns the app with this id, if the secret is one of its own, whatever its scopes. Nothing is answered
     /// here, so the time that it takes tells nothing.
     pub(crate) async fn verify(
         &self,
@@ -143,7 +186,7 @@ impl Logins {
         Some(cached)
     }
 
-    /// The app with this id, for a client that has proved in another way that it may ask.
+    /// Returns the app with this id, for a client that has proved in another way that it may ask.
     pub(crate) async fn app(&self, id: &AppId) -> Result<Option<Arc<CachedApp>>, NoRecord> {
         self.apps.get(id, Instant::now(), || true).await
     }
@@ -158,7 +201,7 @@ impl Logins {
         self.apps.usage_to_write()
     }
 
-    /// How many logins failed with an App ID that no app has, since the last call.
+    /// Takes the number of logins that failed with an App ID that no app has, since the last call.
     pub(crate) fn take_failed_at_no_app(&self) -> u64 {
         self.failed_at_no_app.swap(0, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What ingest keeps in memory of each app, so that a push costs no round trip to the index.
+//! The memory of `ingest` about each app, so that a push costs no round trip to the index.
 //!
 //! - `logins`: the app of a request, if the request has its secret;
 //! - `failed_logins`: how often each address may fail at that;
@@ -7,7 +7,7 @@
 //! - `entry`: what the cache keeps for one App ID;
 //! - `activity`: when its secrets were last used, and how many were wrong;
 //! - `device_usage`: how many devices it has, for its quota;
-//! - `message_usage`: how many of its messages wait, and have ledger entries, for its quotas;
+//! - `message_quotas`: how many of its messages wait, and have ledger entries, for its quotas;
 //! - `recent_keys`: the bodies that its idempotency keys were used for lately;
 //! - `usage_leaks`: what counts as waiting though it does not;
 //! - `recalls`: how many recalls of it may be in work;
@@ -22,7 +22,7 @@ mod entry;
 mod failed_logins;
 mod gcra;
 mod logins;
-mod message_usage;
+mod message_quotas;
 mod rate_limit;
 mod recalls;
 mod recent_keys;
@@ -31,9 +31,9 @@ mod usage_leaks;
 pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
     entry::CachedApp,
-    logins::Logins,
-    message_usage::{MessagePlaces, MessageUsage, QuotaUsedUp},
-    rate_limit::Quota,
+    logins::{Caller, Logins},
+    message_quotas::{MessagePlaces, MessageUsage, QuotaUsedUp},
+    rate_limit::RateStatus,
     recalls::RecallPermit,
     recent_keys::RecentKeys,
     usage_leaks::{LOOK_EVERY, UsageLeaks, claim},

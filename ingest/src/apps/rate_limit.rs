@@ -1,6 +1,6 @@
 //! An app's own rate limit, by the rule of `gcra`.
 //!
-//! An app with the limit N may push N times at once and then N times a second, and make as many
+//! An app with the limit N may push N times together and then N times a second, and make as many
 //! other calls besides. The two are limited apart, so that phones that register do not use up what
 //! the backend may push. Each process keeps the limits alone: an app may push N times a second to
 //! *each* ingest. That costs no round trip to a shared counter and still bounds what one app can
@@ -18,16 +18,16 @@ use super::gcra::{Arrival, Gcra, nanos_since};
 
 /// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
-/// How long a refusal waits at most, in nanoseconds: no longer than the client is told to wait
+/// The longest time for which a refusal waits, in nanoseconds: no longer than the client is told to wait
 /// before its next request, which is a second at least.
 const LONGEST_WAIT: u64 = SECOND;
 
-/// What is left of a limit, in the terms of the `RateLimit-*` headers.
+/// The rest of a rate limit, in the terms of the `RateLimit-*` headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Quota {
+pub(crate) struct RateStatus {
     /// Pushes per second, or other calls.
     pub(crate) limit: u32,
-    /// How many would be allowed now.
+    /// The number that would be allowed now.
     pub(crate) remaining: u32,
     /// Whole seconds until `remaining` is `limit` again.
     pub(crate) reset: u64,
@@ -60,7 +60,7 @@ impl RateLimits {
         }
     }
 
-    /// How many a second each of them allows.
+    /// Returns how many a second each of them allows.
     pub(crate) fn limit(&self) -> NonZeroU32 {
         self.pushes.limit
     }
@@ -81,31 +81,31 @@ impl RateLimiter {
         Self { limit, rule, epoch: now, used: Arrival::default() }
     }
 
-    /// Whether a push would be allowed now, without using the limit.
+    /// Checks that a push would be allowed now, without using the limit.
     ///
     /// # Errors
-    /// What the caller is told if not.
-    pub(crate) fn check(&self, now: Instant) -> Result<(), Quota> {
+    /// The rest of the limit if it would not.
+    pub(crate) fn check(&self, now: Instant) -> Result<(), RateStatus> {
         let debt = self.used.debt(nanos_since(self.epoch, now));
-        if self.rule.allowed(debt) > 0 { Ok(()) } else { Err(self.quota(debt)) }
+        if self.rule.allowed(debt) > 0 { Ok(()) } else { Err(self.status(debt)) }
     }
 
     /// Acquires as many of these pushes as the limit allows, in one step. Returns how many, and
     /// what is left then.
-    pub(crate) fn acquire_up_to(&self, pushes: usize, now: Instant) -> (usize, Quota) {
+    pub(crate) fn acquire_up_to(&self, pushes: usize, now: Instant) -> (usize, RateStatus) {
         let pushes = u64::try_from(pushes).unwrap_or(u64::MAX);
         let (acquired, debt) = self.used.count(self.rule, pushes, nanos_since(self.epoch, now));
-        (usize::try_from(acquired).unwrap_or(usize::MAX), self.quota(debt))
+        (usize::try_from(acquired).unwrap_or(usize::MAX), self.status(debt))
     }
 
     /// Acquires one push.
     ///
     /// # Errors
-    /// When to come back, if none is allowed now.
-    pub(crate) fn acquire(&self, now: Instant) -> Result<Quota, Quota> {
+    /// The time to come back, if none is allowed now.
+    pub(crate) fn acquire(&self, now: Instant) -> Result<RateStatus, RateStatus> {
         match self.acquire_up_to(1, now) {
-            (0, quota) => Err(quota),
-            (_, quota) => Ok(quota),
+            (0, rate) => Err(rate),
+            (_, rate) => Ok(rate),
         }
     }
 
@@ -121,10 +121,10 @@ impl RateLimiter {
         Duration::from_nanos(wait)
     }
 
-    /// What is left at this debt.
-    fn quota(&self, debt: u64) -> Quota {
+    /// Returns the rest of the limit at this debt.
+    fn status(&self, debt: u64) -> RateStatus {
         let remaining = u32::try_from(self.rule.allowed(debt)).unwrap_or(u32::MAX);
-        Quota {
+        RateStatus {
             limit: self.limit.get(),
             remaining: remaining.min(self.limit.get()),
             reset: debt.div_ceil(SECOND),
@@ -214,15 +214,15 @@ mod tests {
                 let now = start + Duration::from_millis(after);
                 let results: Vec<_> = (0..pushes).map(|_| single.acquire(now)).collect();
                 let acquired = results.iter().filter(|result| result.is_ok()).count();
-                let (many_acquired, quota) = many.acquire_up_to(pushes, now);
+                let (many_acquired, rate) = many.acquire_up_to(pushes, now);
                 assert_eq!(many_acquired, acquired, "{pushes} after {after} ms with limit {limit}");
                 let last = results.iter().rfind(|result| result.is_ok() || acquired == 0);
                 if let Some(Ok(last) | Err(last)) = last {
-                    assert_eq!(quota.remaining, last.remaining);
-                    assert_eq!(quota.reset, last.reset);
+                    assert_eq!(rate.remaining, last.remaining);
+                    assert_eq!(rate.reset, last.reset);
                 }
-                assert_eq!(many.check(now).is_ok(), quota.retry_after == 0);
-                assert_eq!(many.check(now).err().map_or(0, |q| q.retry_after), quota.retry_after);
+                assert_eq!(many.check(now).is_ok(), rate.retry_after == 0);
+                assert_eq!(many.check(now).err().map_or(0, |q| q.retry_after), rate.retry_after);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How many recalls are in work: so many of all apps, and of them a share for each app.
+//! Bounds the recalls in work: so many of all apps, and of them a share for each app.
 //!
 //! A recall goes on when its client is gone, so clients that go away could begin any number of
 //! them. And without a share, one app that recalls over many connections would have all permits,
@@ -57,7 +57,7 @@ pub(crate) struct RecallPermit {
     _all: OwnedSemaphorePermit,
 }
 
-/// Why one more recall cannot begin now.
+/// The reason why one more recall cannot begin now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TooManyRecalls {
     /// The app has its share in work.

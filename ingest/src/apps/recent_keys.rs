@@ -19,11 +19,11 @@ use push_model::{
 };
 use tokio::time::Instant;
 
-/// How many pushes of all apps are remembered: with the tables about 3 MB.
+/// The most pushes of all apps that are remembered: with the tables about 3 MB.
 const MOST: usize = 65_536;
-/// How many pushes one generation of an app has at most.
+/// The most pushes of one generation of an app.
 const MOST_OF_GENERATION: usize = MOST / 8;
-/// How long a generation is added to.
+/// The time for which a generation is added to.
 const GENERATION: Duration = Duration::from_secs(30 * 60);
 
 /// The recent pushes with keys, of all apps.
@@ -33,7 +33,7 @@ pub(crate) struct RecentKeys(Mutex<Apps>);
 #[derive(Debug, Default)]
 struct Apps {
     by_id: HashMap<AppId, Generations>,
-    /// How many pushes they have together.
+    /// The number of pushes that they have together.
     held: usize,
 }
 
@@ -41,7 +41,7 @@ struct Apps {
 struct Generations {
     young: HashMap<MessageId, Fingerprint>,
     old: HashMap<MessageId, Fingerprint>,
-    /// When the young one began.
+    /// The time at which the young one began.
     since: Instant,
 }
 

@@ -25,7 +25,7 @@ use super::{
     logins::{FAILED_LOGIN_TIME, Logins},
 };
 use crate::{
-    body::tests::memory, index_outage::IndexOutage, metrics::Metrics, rejection::Rejection,
+    body::tests::memory, index_client::IndexOutage, metrics::Metrics, rejection::Rejection,
     settings::AppSettings,
 };
 
@@ -253,7 +253,7 @@ impl Clients {
         self.logins.login(&id, secret, Scope::Push, address, AT).await.map(drop)
     }
 
-    /// What becomes of a request with a wrong secret, and when.
+    /// Sends a request with a wrong secret; returns the answer and the time that it took.
     async fn fail(&self, id: &str, address: IpAddr) -> (Rejection, Duration) {
         let begun = Instant::now();
         let rejection = self.login(id, b"wrong", address).await.unwrap_err();

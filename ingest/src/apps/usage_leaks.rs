@@ -1,6 +1,6 @@
 //! Counts of waiting messages that a worker took with it when it died.
 //!
-//! What an app uses of `max-waiting` is what was accepted less what was closed
+//! The use of `max-waiting` is the number of accepted messages less the number of closed ones
 //! ([`push_model::usage`]). A worker that dies has not written what it closed in the last second, and
 //! those messages would count as waiting until they expire. So an app that is refused is watched:
 //! while no job waits in the queue and no worker says that it has a message of the app, what counts as
@@ -24,13 +24,13 @@ use push_model::{
 };
 use tokio::time::Instant;
 
-/// How often the queue and the counts are looked at.
+/// The pause between two looks at the queue and the counts.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How many looks there are before a count is settled.
+/// The number of looks before a count is settled.
 const LOOKS: u32 = 6;
 /// After this part of a minute nothing is settled, so that it is done before the next minute.
 const LAST_MOMENT: u64 = 50_000;
-/// How long after a refusal an app is watched.
+/// The time for which an app is watched after a refusal.
 const WATCHED: Duration = Duration::from_secs(5 * 60);
 /// The most apps that are watched.
 const MOST: usize = 1000;
@@ -40,7 +40,7 @@ const MINUTE: u64 = 60_000;
 #[derive(Debug, Default)]
 pub(crate) struct UsageLeaks(Mutex<HashMap<AppKey, Watched>>);
 
-/// What was seen of an app in a minute.
+/// The observations of an app in a minute.
 #[derive(Debug)]
 struct Watched {
     refused_at: Instant,
@@ -139,7 +139,7 @@ impl UsageLeaks {
     }
 }
 
-/// What a program counts that is about to settle, and how it sees in the answer that it may.
+/// Tells the programs that want to settle apart: the one whose count comes back as the first one may.
 pub(crate) fn claim(now: UnixMillis) -> (UsageHour, UsageCounts) {
     let until = UsageCounts::until(now.plus_seconds(120));
     (UsageHour::settling(now.0 / MINUTE), UsageCounts { accepted: 1, ..until })
@@ -160,7 +160,7 @@ mod tests {
         (hour, UsageCounts { accepted, closed, ..new })
     }
 
-    /// What is settled after one look for each of these counts.
+    /// Looks once at each of these counts, and returns what is settled then.
     fn settled(looks: &[(i64, i64, bool, bool)], from: UnixMillis) -> i64 {
         let mut watched = Watched::new(Instant::now());
         let mut settled = 0;

@@ -8,7 +8,7 @@ use super::memory::{MemoryFull, Reservation};
 /// by byte would otherwise move its first bytes again and again.
 const MIN_CAPACITY: usize = 1024;
 
-/// What has arrived of a body, with room for about as much again: a client makes the service hold
+/// The bytes of a body that have arrived, with room for about as many again: a client makes the service hold
 /// at most twice what it sent, whatever it announced.
 #[derive(Debug)]
 pub(super) enum Buffer {

@@ -15,7 +15,7 @@ use std::sync::{
 
 use crate::{rejection::Rejection, settings::HttpSettings};
 
-/// What a body is reserved for.
+/// The kind of request that memory is reserved for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Any request but one with many pushes.
@@ -64,7 +64,7 @@ impl BodyMemory {
         Self { budget: Budget::new(http.max_buffered), of_app: http.max_buffered_per_app }
     }
 
-    /// How many bytes are in use.
+    /// Returns how many bytes are in use.
     pub(crate) fn used(&self) -> usize {
         self.budget.used.load(Ordering::Relaxed)
     }
@@ -144,7 +144,7 @@ impl Reservation {
         }
     }
 
-    /// How much is reserved.
+    /// Returns how much is reserved.
     #[cfg(test)]
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes

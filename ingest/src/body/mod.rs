@@ -8,7 +8,7 @@ mod buffer;
 mod memory;
 mod time_limits;
 
-use std::{future::poll_fn, num::NonZeroUsize, pin::Pin, task::Poll, time::Duration};
+use std::{future::poll_fn, num::NonZeroUsize, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -19,8 +19,9 @@ pub(crate) use self::{
     memory::{AppMemory, BodyMemory, MemoryFull, Purpose, Reservation},
     time_limits::TimeLimits,
 };
+use crate::{rejection::Rejection, settings::HttpSettings};
 
-/// Why a body cannot be had.
+/// The reason why a body cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyError {
     /// It is larger than allowed, or is announced to be. The rest is not read.
@@ -35,16 +36,44 @@ pub(crate) enum BodyError {
     NoMemory(MemoryFull),
 }
 
+impl BodyError {
+    /// Answers a push whose body of at most `limit` bytes could not be read.
+    pub(crate) fn of_message(self, limit: usize) -> Rejection {
+        match self {
+            Self::TooLarge => Rejection::MessageTooLarge(limit),
+            Self::Broken => Rejection::MessageIllegal("the body ends early".into()),
+            other => other.of_other(limit),
+        }
+    }
+
+    /// Answers another request whose body of at most `limit` bytes could not be read.
+    pub(crate) fn of_other(self, limit: usize) -> Rejection {
+        match self {
+            Self::TooLarge => Rejection::TooLarge(limit),
+            Self::Late => Rejection::BodyTimeout,
+            Self::Slow(rate) => Rejection::BodyTooSlow(rate),
+            Self::Broken => Rejection::Illegal("the body ends early".into()),
+            Self::NoMemory(full) => full.into(),
+        }
+    }
+}
+
+/// A body and the memory that it uses.
+pub(crate) struct Buffered {
+    pub(crate) bytes: Bytes,
+    pub(crate) memory: Reservation,
+}
+
 /// The body of a request. After reading it has failed, it is not read again: what still arrives
 /// cannot be told from the next request, and a client that was late is not waited for twice.
 #[derive(Debug)]
 pub(crate) struct RequestBody<'a, B> {
     body: &'a mut B,
-    state: State,
+    state: ReadProgress,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReadProgress {
     Unread,
     Read,
     Failed,
@@ -52,20 +81,20 @@ enum State {
 
 impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
     pub(crate) fn new(body: &'a mut B) -> Self {
-        Self { body, state: State::Unread }
+        Self { body, state: ReadProgress::Unread }
     }
 
-    /// Whether nothing of it is left.
+    /// Returns true if it was read to its end.
     pub(crate) fn is_read(&self) -> bool {
-        self.state == State::Read || self.body.is_end_stream()
+        self.state == ReadProgress::Read || self.body.is_end_stream()
     }
 
-    /// Whether what is left of it can be read and dropped ([`discard`]).
+    /// Returns true if the rest of it can be read and dropped ([`discard`]).
     pub(crate) fn can_be_discarded(&self, limit: usize) -> bool {
-        self.state != State::Failed && self.announced(limit).is_ok()
+        self.state != ReadProgress::Failed && self.announced(limit).is_ok()
     }
 
-    /// How many bytes it may still have: as many as it has if that is known, else the limit.
+    /// Returns how many bytes it may still have: its length if that is known, else the limit.
     ///
     /// # Errors
     /// If it is announced to be larger than the limit.
@@ -79,7 +108,25 @@ impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
         }
     }
 
-    /// Reads the whole body. What has arrived of it is reserved in `memory`.
+    /// Reads the whole body of a request of this app, within the bounds of the settings.
+    pub(crate) async fn read_for(
+        &mut self,
+        app: &Arc<AppMemory>,
+        purpose: Purpose,
+        http: &HttpSettings,
+        rejection: fn(BodyError, usize) -> Rejection,
+    ) -> Result<Buffered, Rejection> {
+        let limit = match purpose {
+            Purpose::Single => http.max_body,
+            Purpose::Batch => http.max_batch_body,
+        };
+        let mut memory = Reservation::empty(app, purpose);
+        let read = self.read(limit, http.body_time(), &mut memory).await;
+        let bytes = read.map_err(|no_body| rejection(no_body, limit))?;
+        Ok(Buffered { bytes, memory })
+    }
+
+    /// Reads the whole body. The bytes that have arrived are reserved in `memory`.
     pub(crate) async fn read(
         &mut self,
         limit: usize,
@@ -89,8 +136,8 @@ impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
         let max = self.announced(limit)?;
         let whole = collect(self.body, max, time, memory).await;
         self.state = match whole {
-            Ok(_) => State::Read,
-            Err(_) => State::Failed,
+            Ok(_) => ReadProgress::Read,
+            Err(_) => ReadProgress::Failed,
         };
         whole
     }

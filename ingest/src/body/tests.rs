@@ -30,7 +30,7 @@ fn dripping(bytes: usize, pause: Duration) -> impl Stream<Item = Piece> {
     })
 }
 
-/// What reading a body gives, and after how long.
+/// Reads a body; returns the result and the time that it took.
 async fn read(
     pieces: impl Stream<Item = Piece> + Unpin,
     memory_bytes: usize,

@@ -1,4 +1,4 @@
-//! How long a body may take: a limit for the whole of it, and a least rate, so that a body that
+//! Time limits of bodies: one for the whole body, and a least rate, so that a body that
 //! drips in ends early.
 
 use std::{
@@ -12,11 +12,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::BodyError;
 
-/// How long a body may come more slowly than the least rate. Packets that were lost twice are sent
+/// The time for which a body may come more slowly than the least rate. Packets that were lost twice are sent
 /// again within this time.
 pub(crate) const RATE_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a body may take.
+/// The time limits of a body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimeLimits {
     /// From the end of the head to the end of the body.
@@ -26,7 +26,7 @@ pub(crate) struct TimeLimits {
 }
 
 impl TimeLimits {
-    /// How long a body may take of which so much has arrived, and what is wrong after that.
+    /// Returns the time limit of a body of which so much has arrived, and the error after that.
     fn of(&self, arrived: usize) -> (Duration, BodyError) {
         let whole = (self.whole, BodyError::Late);
         let Some(rate) = self.least_rate else { return whole };
@@ -40,7 +40,7 @@ impl TimeLimits {
 #[derive(Debug)]
 pub(super) struct Watch {
     limits: TimeLimits,
-    /// When the body was first waited for, and the timer. Boxed, because most bodies have arrived
+    /// The time at which the body was first waited for, and the timer. Boxed, because most bodies have arrived
     /// with their head, and it would be part of every connection.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }

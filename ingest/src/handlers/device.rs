@@ -8,7 +8,7 @@
 //! app's dictionaries is stored as absent, and the answer warns. Of an app that went to another store
 //! nothing is changed here, because the change would be lost.
 
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::Body;
@@ -24,21 +24,21 @@ use push_model::{
 use serde::Serialize;
 
 use super::{
-    authentication::Caller,
-    body::unread_body,
-    context::Handlers,
-    index_request::Subject,
+    full_dictionaries::FullDictionaries,
     media_type::JSON,
     other_call::{acquire_call, success},
 };
 use crate::{
-    apps::{COUNT_PAUSE, CachedApp, DevicePlace, Quota},
-    body::{Purpose, RequestBody},
+    apps::{COUNT_PAUSE, CachedApp, Caller, DevicePlace, Logins, RateStatus},
+    body::{BodyError, Purpose, RequestBody},
     head::Head,
+    index_client::{IndexClient, Subject},
     message::read_json_body,
+    metrics::Metrics,
     rejection::Rejection,
     reply::Reply,
     route::AppResource,
+    settings::HttpSettings,
 };
 
 const DEVICE: &str = "device";
@@ -59,18 +59,37 @@ struct Registered<'a> {
     warnings: Vec<String>,
 }
 
-impl Handlers {
-    pub(super) async fn put_device(
+/// Answers the calls for devices.
+#[derive(Debug)]
+pub(super) struct DeviceHandler {
+    pub(super) logins: Arc<Logins>,
+    pub(super) index: Arc<IndexClient>,
+    pub(super) http: Arc<HttpSettings>,
+    /// Signs the MQTT logins of devices.
+    pub(super) credentials: Option<DeviceCredentials>,
+    /// The most devices of an app whose record does not say it.
+    pub(super) max_devices: Option<NonZeroU32>,
+    /// The time for which a count of devices is used.
+    pub(super) fresh: Duration,
+    pub(super) dictionaries_full: FullDictionaries,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl DeviceHandler {
+    /// Registers a device.
+    pub(super) async fn put(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (cached, client, quota) = self.authenticate_device(resource, head, now).await?;
+        let (cached, client, rate) = self.authenticate(resource, head, now).await?;
         cached.check_in_service()?;
         JSON.check(head).map_err(Rejection::MediaType)?;
-        let body = self.read_body(&cached, Purpose::Single, body, unread_body).await?;
+        let http = &self.http;
+        let read = body.read_for(&cached.memory, Purpose::Single, http, BodyError::of_other);
+        let body = read.await?;
         let draft: DeviceDraft<'_> = read_json_body(&body.bytes).map_err(Rejection::Illegal)?;
         if draft.client_id.as_ref().is_some_and(|id| **id != *client.as_str()) {
             let problem = "client_id must be the one in the path, or absent";
@@ -81,12 +100,12 @@ impl Handlers {
         let warnings = warnings.iter().map(ToString::to_string).collect();
         let app = AppKey::from(&cached.app);
         // Boxed: most apps have no quota, and it would be part of every connection.
-        let place = match self.device_quota(&cached) {
-            Some(most) => Box::pin(self.device_place(&cached, &app, &device, most)).await?,
+        let place = match self.quota(&cached) {
+            Some(most) => Box::pin(self.place(&cached, &app, &device, most)).await?,
             None => None,
         };
-        let put = self.index.register(&app, &device, now);
-        let put = self.ask_index(Subject::device(&app.id, &device.client_id), put).await?;
+        let put = self.index.index.register(&app, &device, now);
+        let put = self.index.ask(Subject::device(&app.id, &device.client_id), put).await?;
         let is_new = put.is_ok_and(|(put, _)| put.is_new());
         if let Some(place) = place
             && !is_new
@@ -94,7 +113,7 @@ impl Handlers {
             place.give_back();
         }
         match put {
-            Ok(put) => self.registered(&app, device, put, warnings, quota, now),
+            Ok(put) => self.registered(&app, device, put, warnings, rate, now),
             Err(refused @ PutRefused::IndexFull) => Err(Rejection::NoRoom(refused.to_string())),
             // The cached record is of an app that was removed.
             Err(PutRefused::AppRemoved) => {
@@ -104,14 +123,14 @@ impl Handlers {
         }
     }
 
-    /// The record as it was stored, for an MQTT device what it logs in with, and what to say about it.
+    /// Answers a registration with the record as it was stored and, for an MQTT device, its login.
     fn registered(
         &self,
         app: &AppKey,
         mut device: Device,
         (put, epoch): (Put, RegistrationEpoch),
         mut warnings: Vec<String>,
-        quota: Option<Quota>,
+        rate: Option<RateStatus>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
         let absent = put.absent();
@@ -126,8 +145,8 @@ impl Handlers {
                 attribute.name()
             ));
         }
-        let credentials = self.settings.device_credentials.as_ref();
-        let credentials = credentials.filter(|_| device.transport == TransportKind::Mqtt);
+        let credentials =
+            self.credentials.as_ref().filter(|_| device.transport == TransportKind::Mqtt);
         let issue =
             |credentials: &DeviceCredentials| credentials.issue(app, &device.client_id, epoch, now);
         let login = credentials.map(issue);
@@ -140,62 +159,63 @@ impl Handlers {
             );
             Rejection::Unavailable("the device is registered, but no MQTT login can be issued")
         })?;
-        success(&Registered { device: &device, mqtt, warnings }, quota)
+        success(&Registered { device: &device, mqtt, warnings }, rate)
     }
 
-    pub(super) async fn get_device(
+    /// Shows a device.
+    pub(super) async fn get(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
-        let (cached, client, quota) =
-            self.authenticate_device(resource, head, UnixMillis::now()).await?;
+        let (cached, client, rate) = self.authenticate(resource, head, UnixMillis::now()).await?;
         let app = AppKey::from(&cached.app);
-        let device = self.index.device(&app, &client);
-        let device = self.ask_index(Subject::device(&app.id, &client), device).await?;
-        success(&device.ok_or(Rejection::Unknown(DEVICE))?, quota)
+        let device = self.index.index.device(&app, &client);
+        let device = self.index.ask(Subject::device(&app.id, &client), device).await?;
+        success(&device.ok_or(Rejection::Unknown(DEVICE))?, rate)
     }
 
-    pub(super) async fn delete_device(
+    /// Removes a device.
+    pub(super) async fn delete(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
-        let (cached, client, quota) =
-            self.authenticate_device(resource, head, UnixMillis::now()).await?;
+        let (cached, client, rate) = self.authenticate(resource, head, UnixMillis::now()).await?;
         cached.check_in_service()?;
         let app = AppKey::from(&cached.app);
-        let removal = self.index.remove_device(&app, &client);
-        if !self.ask_index(Subject::device(&app.id, &client), removal).await? {
+        let removal = self.index.index.remove_device(&app, &client);
+        if !self.index.ask(Subject::device(&app.id, &client), removal).await? {
             return Err(Rejection::Unknown(DEVICE));
         }
         cached.devices.removed();
-        success(&Removed { client_id: &client }, quota)
+        success(&Removed { client_id: &client }, rate)
     }
 
-    /// How many devices the app may have.
-    fn device_quota(&self, cached: &CachedApp) -> Option<NonZeroU32> {
-        cached.app.max_devices.or_default(self.settings.apps.max_devices)
+    /// Returns how many devices the app may have.
+    fn quota(&self, cached: &CachedApp) -> Option<NonZeroU32> {
+        cached.app.max_devices.or_default(self.max_devices)
     }
 
-    /// A place for a device, if it is new; none if it is registered already, because a change is
-    /// always possible.
-    async fn device_place<'a>(
+    /// Returns a place for a device if it is new, or none if it is registered already, because a change
+    /// is always possible.
+    async fn place<'a>(
         &self,
         cached: &'a CachedApp,
         app: &AppKey,
         device: &Device,
         most: NonZeroU32,
     ) -> Result<Option<DevicePlace<'a>>, Rejection> {
-        let (usage, fresh) = (&cached.devices, self.settings.apps.fresh);
+        let (usage, fresh) = (&cached.devices, self.fresh);
         let subject = Subject::device(&app.id, &device.client_id);
-        let ask = || self.ask_index(subject, self.index.count_devices(app));
+        let ask = || self.index.ask(subject, self.index.index.count_devices(app));
         let count = |max_age| usage.count(max_age, ask());
         count(fresh).await?;
         if let Some(place) = usage.place(most) {
             return Ok(Some(place));
         }
-        if self.ask_index(subject, self.index.device(app, &device.client_id)).await?.is_some() {
+        if self.index.ask(subject, self.index.index.device(app, &device.client_id)).await?.is_some()
+        {
             return Ok(None);
         }
         count(fresh.min(COUNT_PAUSE)).await?;
@@ -203,20 +223,20 @@ impl Handlers {
         place.ok_or_else(|| Rejection::DevicesUsedUp { app: app.id.clone(), most })
     }
 
-    /// The app and the client id of the path, and what is left of the app's rate limit, if the
+    /// Returns the app, the client id of the path and the rest of the app's rate limit, if the
     /// request has a secret for devices. Reading a device needs it as well, because the record holds
     /// the device's token.
-    async fn authenticate_device(
+    async fn authenticate(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
         now: UnixMillis,
-    ) -> Result<(Arc<CachedApp>, ClientId, Option<Quota>), Rejection> {
+    ) -> Result<(Arc<CachedApp>, ClientId, Option<RateStatus>), Rejection> {
         let Caller { cached, .. } =
-            self.authenticate(&resource.app, head, Scope::Devices, now).await?;
-        let quota = acquire_call(&cached).await?;
+            self.logins.authenticate(&resource.app, head, Scope::Devices, now).await?;
+        let rate = acquire_call(&cached).await?;
         let client = resource.id.parse();
         let client = client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?;
-        Ok((cached, client, quota))
+        Ok((cached, client, rate))
     }
 }

@@ -14,7 +14,7 @@ use tracing::warn;
 
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// When it was logged last, and how many registrations were not named since.
+/// The time of the last log line, and the number of registrations that were not named since.
 #[derive(Debug, Default)]
 pub(super) struct FullDictionaries {
     logged: Mutex<Option<Instant>>,

@@ -1,10 +1,10 @@
 //! Message ids, and the idempotency keys that they can be derived from.
 //!
-//! A key that comes again must come with the same body ([`Fingerprint`]). What it came with before is
-//! known from the ledger, once a worker has begun the first push, and from what this process took
-//! lately. Where neither knows, the worker finds two bodies, and drops the second.
+//! A key that comes again must come with the same body ([`Fingerprint`]). The ledger knows the first body
+//! once a worker has begun that push, and this process remembers those that it took lately. Where neither
+//! knows it, the worker finds two bodies, and drops the second.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use futures::{StreamExt, stream};
 use push_model::{
@@ -14,15 +14,19 @@ use push_model::{
 };
 use tokio::time::Instant;
 
-use super::{context::Handlers, index_request::Subject};
-use crate::{head::Head, rejection::Rejection};
+use crate::{
+    apps::RecentKeys,
+    head::Head,
+    index_client::{IndexClient, Subject},
+    rejection::Rejection,
+};
 
 /// The longest idempotency key, in characters.
 const MAX_KEY: usize = 128;
-/// How many ledger entries are asked for at once on behalf of one request.
+/// The most ledger entries that are asked for concurrently on behalf of one request.
 const ENTRIES_AT_ONCE: usize = 64;
 
-/// The id of a push. With an idempotency key, several accepted jobs of the message share one id.
+/// Makes the id of a push. With an idempotency key, several accepted jobs of the message share one id.
 pub(super) fn identify(
     app: &App,
     key: Option<&[u8]>,
@@ -36,7 +40,7 @@ pub(super) fn identify(
     }
 }
 
-/// The key in the `Idempotency-Key` header of a single push.
+/// Returns the key in the `Idempotency-Key` header of a single push.
 pub(super) fn header_key<'a>(head: &Head<'a>) -> Result<Option<&'a [u8]>, Rejection> {
     let key = head.idempotency_key;
     key.map(|key| checked_key(key, "the header Idempotency-Key")).transpose()
@@ -52,13 +56,20 @@ pub(super) fn checked_key<'a>(key: &'a [u8], field: &str) -> Result<&'a [u8], Re
     }
 }
 
-/// The deduplication nonces of the messages that the ledger has, of those that were asked for.
+/// The deduplication nonces of the messages that the ledger has.
 pub(super) type KnownNonces = HashMap<MessageId, u64>;
 
-impl Handlers {
-    /// Until when a request that begins now asks the ledger for the messages of its keys.
+/// The bodies that idempotency keys were used for.
+#[derive(Debug)]
+pub(super) struct IdempotencyKeys {
+    pub(super) index: Arc<IndexClient>,
+    pub(super) recent: RecentKeys,
+}
+
+impl IdempotencyKeys {
+    /// Returns the time until which a request that begins now asks the ledger for the messages of its keys.
     pub(super) fn ledger_deadline(&self) -> Instant {
-        Instant::now() + self.settings.apps.index_timeout
+        Instant::now() + self.index.timeout
     }
 
     /// Asks the ledger for messages of an app with idempotency keys, at most until this time. While it does
@@ -72,7 +83,7 @@ impl Handlers {
         let key = &AppKey::from(app);
         let ask = async |message: MessageId| {
             let subject = Subject::message(&app.app_id, &message);
-            let entry = self.ask_index(subject, self.index.entry(key, &message));
+            let entry = self.index.ask(subject, self.index.index.entry(key, &message));
             Some((message, entry.await.ok()??.dedup_nonce?))
         };
         // Boxed: few pushes have a key, and its future would be part of every connection.
@@ -83,7 +94,7 @@ impl Handlers {
         Box::pin(known.take_until(until).collect()).await
     }
 
-    /// The deduplication nonce of a push with an idempotency key: it tells copies of the message
+    /// Makes the deduplication nonce of a push with an idempotency key: it tells copies of the message
     /// apart, so that only one of them is sent. A push is remembered unless it is a dry run.
     ///
     /// # Errors
@@ -97,7 +108,7 @@ impl Handlers {
         dry_run: bool,
     ) -> Result<u64, Rejection> {
         let nonce = fingerprint.nonce(rand::random());
-        let (keys, now) = (&self.recent_keys, Instant::now());
+        let (keys, now) = (&self.recent, Instant::now());
         let is_used = known.get(&message).is_some_and(|first| Fingerprint::differs(*first, nonce))
             || keys.conflicts(app, &message, fingerprint, now)
             || !dry_run && !keys.remember(app, message, fingerprint, now);

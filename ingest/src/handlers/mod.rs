@@ -1,67 +1,195 @@
-//! The handlers of all routes: from a request to its answer.
+//! Answers all requests: one handler for each kind of call, with the few things that it needs.
 //!
 //! The checks run in the order of the contract:
 //!
 //! | check | where |
 //! |---|---|
 //! | path and method | [`Route::of`] |
-//! | App ID, secret | `authentication` |
+//! | App ID, secret | [`Logins::authenticate`] |
 //! | SDK enabled, rate | `push`, `push_batch`, `other_call` |
 //! | media type | `media_type` |
-//! | size | `body` |
+//! | size | [`RequestBody::read_for`] |
 //! | JSON, fields | [`message`](crate::message) |
 //!
-//! Handlers: `push`, `push_batch`, `device`, `ledger` (report and recall of a message),
-//! `broker_auth` (what MQTT brokers ask). The description of the API is a file, `openapi.json`
-//! beside `src`, which needs none. They share `idempotency`, `index_request`, `message_usage`,
-//! `other_call`, `request_span` and `sequence`.
+//! Handlers: `push`, `push_batch`, `device`, `message` (report and recall), and
+//! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is a
+//! file, `openapi.json` beside `src`, which needs none. They share `idempotency`, `other_call`,
+//! `request_span`, `sequence` and `usage_sync`.
 
-mod activity;
-mod authentication;
-mod body;
-mod broker_auth;
-mod context;
 mod device;
 mod full_dictionaries;
 mod idempotency;
-mod index_request;
-mod ledger;
+mod login_report;
 mod media_type;
-mod message_usage;
+mod message;
 mod other_call;
 mod push;
 mod push_batch;
 mod request_span;
 mod sequence;
+mod usage_sync;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::Body;
+use push_index::Index;
+use push_model::time::UnixMillis;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
-pub(crate) use self::context::Handlers;
-use self::push::Handled;
+use self::{
+    device::DeviceHandler,
+    full_dictionaries::FullDictionaries,
+    idempotency::IdempotencyKeys,
+    login_report::LoginReport,
+    message::MessageHandler,
+    push::PushHandler,
+    push_batch::BatchHandler,
+    request_span::{note_reply, request_span},
+    sequence::Sequence,
+    usage_sync::UsageSync,
+};
 use crate::{
-    body::RequestBody,
+    apps::{Logins, RecentKeys, UsageLeaks},
+    body::{AppMemory, BodyMemory, RequestBody},
+    broker_auth::{BrokerAuth, BrokerLogins},
     head::Head,
-    metrics::ProxyClaim,
+    index_client::{IndexClient, IndexOutage},
+    metrics::{Level, Metrics, ProxyClaim},
+    publisher::Publisher,
     rejection::Rejection,
     reply::{self, Reply},
     route::Route,
+    sampling::Sampling,
+    settings::{HttpSettings, Settings},
 };
 
+/// The handlers of all calls.
+#[derive(Debug)]
+pub(crate) struct Handlers {
+    push: Arc<PushHandler>,
+    batch: BatchHandler,
+    devices: DeviceHandler,
+    messages: MessageHandler,
+    broker_auth: BrokerAuth,
+    logins: Arc<Logins>,
+    http: Arc<HttpSettings>,
+    metrics: Arc<Metrics>,
+    /// Decides which requests are traced; none if there are no traces.
+    sampling: Option<Sampling>,
+    /// Runs beside the requests.
+    pub(crate) login_report: LoginReport,
+    /// Runs beside the requests.
+    pub(crate) usage: Arc<UsageSync>,
+}
+
 impl Handlers {
-    /// Answers one request, without waiting for a body that the answer does not need. What is left
-    /// of it is the caller's to discard, so that the connection can take the next request, unless
+    pub(crate) fn new(
+        settings: Settings,
+        index: Arc<dyn Index>,
+        publisher: Publisher,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let Settings { apps, ledger_retention: retention, device_credentials, .. } = settings;
+        let http = Arc::new(settings.http);
+        let memory = Arc::new(BodyMemory::new(&http));
+        let level = Level::new(http.max_buffered, {
+            let memory = Arc::clone(&memory);
+            move || memory.used()
+        });
+        // Set before only if these metrics are those of another service too, which then shows its own.
+        let _ = metrics.levels.body_memory.set(level);
+        let outage = IndexOutage::new();
+        let broker_memory = Arc::new(AppMemory::new(&memory));
+        let logins =
+            Logins::new(index.clone(), outage.clone(), apps.clone(), memory, Arc::clone(&metrics));
+        let logins = Arc::new(logins);
+        let index = Arc::new(IndexClient { index, timeout: apps.index_timeout, outage });
+        let broker_logins = Arc::<BrokerLogins>::default();
+        let usage = Arc::new(UsageSync {
+            logins: Arc::clone(&logins),
+            index: Arc::clone(&index),
+            leaks: UsageLeaks::default(),
+            fresh: apps.fresh,
+            retention,
+            metrics: Arc::clone(&metrics),
+        });
+        let push = Arc::new(PushHandler {
+            logins: Arc::clone(&logins),
+            http: Arc::clone(&http),
+            rules: settings.rules,
+            keys: IdempotencyKeys { index: Arc::clone(&index), recent: RecentKeys::default() },
+            usage: Arc::clone(&usage),
+            sequence: Sequence::default(),
+            publisher,
+        });
+        Self {
+            batch: BatchHandler { pushes: Arc::clone(&push), metrics: Arc::clone(&metrics) },
+            push,
+            devices: DeviceHandler {
+                logins: Arc::clone(&logins),
+                index: Arc::clone(&index),
+                http: Arc::clone(&http),
+                credentials: device_credentials.clone(),
+                max_devices: apps.max_devices,
+                fresh: apps.fresh,
+                dictionaries_full: FullDictionaries::default(),
+                metrics: Arc::clone(&metrics),
+            },
+            messages: MessageHandler {
+                logins: Arc::clone(&logins),
+                index: Arc::clone(&index),
+                usage: Arc::clone(&usage),
+                retention,
+            },
+            broker_auth: BrokerAuth {
+                settings: settings.broker_auth,
+                credentials: device_credentials,
+                logins: Arc::clone(&logins),
+                index: Arc::clone(&index),
+                memory: broker_memory,
+                body_time: http.body_time(),
+                failed_logins: Arc::clone(&broker_logins),
+                metrics: Arc::clone(&metrics),
+            },
+            login_report: LoginReport {
+                logins: Arc::clone(&logins),
+                broker_logins,
+                index,
+                interval: apps.activity_interval,
+            },
+            usage,
+            logins,
+            http,
+            metrics,
+            sampling: settings.is_traced.then(|| Sampling::new(settings.trace_ratio)),
+        }
+    }
+
+    /// The metrics of this service.
+    pub(crate) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+
+    /// Answers one request, without waiting for a body that the answer does not need. The rest of the body
+    /// is the caller's to discard, so that the connection can take the next request, unless
     /// the answer ends the connection.
     pub(crate) async fn answer(
         &self,
         head: &Head<'_>,
         body: &mut (impl Body<Data = Bytes> + Unpin),
     ) -> Reply {
-        match self.request_span(head) {
+        match request_span(self.sampling, head, || self.route_name(head)) {
             None => self.answer_request(head, body).await,
             // Boxed: few requests have a span, and its future would be part of every connection.
-            Some(span) => Box::pin(self.answer_within(span, head, body)).await,
+            Some(span) => {
+                let head = Head { has_span: true, ..head.clone() };
+                let answer = self.answer_request(&head, body).instrument(span.clone());
+                let reply = Box::pin(answer).await;
+                note_reply(&span, &reply);
+                reply
+            }
         }
     }
 
@@ -75,28 +203,29 @@ impl Handlers {
             self.metrics.untrusted_proxy(ProxyClaim::Forwarded);
         }
         let mut body = RequestBody::new(body);
-        let (name, handled) = match self.route(head) {
+        let (name, result) = match self.route(head) {
             Ok(route) => (route.name(), self.handle(route, head, &mut body).await),
             Err(rejection) => (Route::NO_ROUTE, Err(rejection)),
-        };
-        let result = match handled {
-            Ok(Handled::Reply(reply)) => Ok(reply),
-            // Its body was read to the end.
-            Ok(Handled::Publish(push)) => {
-                let result = self.publish(push).await;
-                return self.counted(name, begun, result);
-            }
-            Err(rejection) => Err(rejection),
         };
         let mut reply = self.counted(name, begun, result);
         reply.close = !self.can_keep_alive(head, &body);
         reply
     }
 
-    /// The answer to a request that the server has no room for. Nothing of it is looked at but its
+    /// Answers a request that the server has no room for. Nothing of it is looked at but its
     /// route, under which it is counted.
     pub(crate) fn refuse(&self, head: &Head<'_>, rejection: Rejection) -> Reply {
         self.counted(self.route_name(head), Instant::now(), Err(rejection))
+    }
+
+    /// Returns the memory of the app, or of the brokers, whose secret a request has.
+    pub(crate) async fn memory_of_caller(&self, head: &Head<'_>) -> Option<Arc<AppMemory>> {
+        let route = self.route(head).ok()?;
+        let Some(app) = route.app() else { return self.broker_auth.memory_of(head) };
+        let secret = head.authorization?;
+        let id = app.parse().ok()?;
+        let caller = self.logins.verify(&id, secret, head.peer, UnixMillis::now()).await?;
+        Some(Arc::clone(&caller.memory))
     }
 
     fn route_name(&self, head: &Head<'_>) -> &'static str {
@@ -106,7 +235,7 @@ impl Handlers {
     fn route<'a>(&self, head: &Head<'a>) -> Result<Route<'a>, Rejection> {
         // h2's own bound is higher than this, because it answers a larger head
         // without a body.
-        if head.stream_head.is_some_and(|bytes| bytes > self.settings.http.max_header) {
+        if head.stream_head.is_some_and(|bytes| bytes > self.http.max_header) {
             return Err(Rejection::HeadTooLarge);
         }
         Route::of(&head.method, head.path)
@@ -117,22 +246,21 @@ impl Handlers {
         route: Route<'_>,
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
-    ) -> Result<Handled, Rejection> {
-        let reply = match route {
-            Route::Push { app } => return self.push(&app, head, body).await,
+    ) -> Result<Reply, Rejection> {
+        match route {
+            Route::Push { app } => self.push.push(&app, head, body).await,
             // Boxed: its state would be part of every connection.
-            Route::PushBatch { app } => Box::pin(self.push_batch(&app, head, body)).await,
-            Route::PutDevice(device) => self.put_device(&device, head, body).await,
-            Route::GetDevice(device) => self.get_device(&device, head).await,
-            Route::DeleteDevice(device) => self.delete_device(&device, head).await,
-            Route::GetMessage(message) => self.get_message(&message, head).await,
-            Route::RecallMessage(message) => self.recall_message(&message, head).await,
+            Route::PushBatch { app } => Box::pin(self.batch.push(&app, head, body)).await,
+            Route::PutDevice(device) => self.devices.put(&device, head, body).await,
+            Route::GetDevice(device) => self.devices.get(&device, head).await,
+            Route::DeleteDevice(device) => self.devices.delete(&device, head).await,
+            Route::GetMessage(message) => self.messages.get(&message, head).await,
+            Route::RecallMessage(message) => self.messages.recall(&message, head).await,
             Route::AskedByBroker(broker, question) => {
-                Ok(Box::pin(self.answer_broker(broker, question, head, body)).await)
+                Ok(Box::pin(self.broker_auth.answer(broker, question, head, body)).await)
             }
             Route::Description => Ok(reply::description()),
-        };
-        reply.map(Handled::Reply)
+        }
     }
 
     /// Counts an answer, and writes a rejection as one.
@@ -159,7 +287,7 @@ impl Handlers {
         }
     }
 
-    /// Whether the connection can take another request, once the rest of the body is discarded. In
+    /// Returns true if the connection can take another request, once the rest of the body is discarded. In
     /// HTTP/2 only the stream ends.
     fn can_keep_alive(
         &self,
@@ -169,6 +297,6 @@ impl Handlers {
         // A client that sent `Expect: 100-continue` was not told to send its body.
         head.stream_head.is_some()
             || body.is_read()
-            || !head.expects && body.can_be_discarded(self.settings.http.max_body)
+            || !head.expects && body.can_be_discarded(self.http.max_body)
     }
 }

@@ -1,30 +1,33 @@
-//! What the calls other than pushes have in common: the app's rate limit for them, and the form of
+//! Shared by the calls other than pushes: the app's rate limit for them, and the form of
 //! their answers.
 
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::{
-    apps::{CachedApp, Quota},
+    apps::{CachedApp, RateStatus},
     rejection::Rejection,
     reply::{self, Reply},
 };
 
 /// Counts a call of this app. Returns what is left of the app's limit, if it has one.
-pub(super) async fn acquire_call(app: &CachedApp) -> Result<Option<Quota>, Rejection> {
+pub(super) async fn acquire_call(app: &CachedApp) -> Result<Option<RateStatus>, Rejection> {
     let Some(limits) = &app.limits else { return Ok(None) };
     match limits.other_calls.acquire(Instant::now()) {
-        Ok(quota) => Ok(Some(quota)),
-        Err(quota) => Err(app.refusal(Rejection::TooManyCalls(quota)).await),
+        Ok(rate) => Ok(Some(rate)),
+        Err(rate) => Err(app.refusal(Rejection::TooManyCalls(rate)).await),
     }
 }
 
 /// The answer to a call that succeeded.
-pub(super) fn success<T: Serialize>(result: &T, quota: Option<Quota>) -> Result<Reply, Rejection> {
+pub(super) fn success<T: Serialize>(
+    result: &T,
+    rate: Option<RateStatus>,
+) -> Result<Reply, Rejection> {
     let cannot = |_| Rejection::Unavailable("the answer cannot be written");
     let mut reply = reply::success(result).map_err(cannot)?;
-    if let Some(quota) = quota {
-        reply.put_quota(quota);
+    if let Some(rate) = rate {
+        reply.put_rate(rate);
     }
     Ok(reply)
 }

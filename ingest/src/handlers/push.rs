@@ -6,144 +6,186 @@ use bytes::Bytes;
 use hyper::body::Body;
 use push_model::{
     app::Scope,
-    envelope::{JobMarks, encode_job},
+    envelope::{JobMarks, write_job},
     fingerprint::Fingerprint,
-    ids::{AppId, MessageId},
+    ids::MessageId,
     time::UnixMillis,
     trace_parent::TraceParent,
 };
 use tokio::time::Instant;
 
 use super::{
-    authentication::Caller,
-    body::{Buffered, unread_message},
-    context::Handlers,
-    idempotency::{header_key, identify},
+    idempotency::{IdempotencyKeys, KnownNonces, header_key, identify},
     media_type::JSON,
+    sequence::Sequence,
+    usage_sync::UsageSync,
 };
 use crate::{
-    apps::{CachedApp, MessagePlaces, Quota},
-    body::{Purpose, RequestBody, Reservation},
+    apps::{CachedApp, Logins, MessagePlaces, RateStatus},
+    body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
     message::Push,
-    metrics::AppPushes,
-    publisher::NotPublished,
+    publisher::{NotPublished, Publisher},
     rejection::Rejection,
     reply::{self, Reply},
+    settings::{HttpSettings, Rules},
 };
 
-/// What a handler returns.
-pub(super) enum Handled {
-    Reply(Reply),
-    /// The push is still to be published; its answer comes with the confirm.
-    Publish(CheckedPush),
+/// Room for the job of an ordinary push, in bytes.
+const ORDINARY_JOB: usize = 512;
+
+/// Checks pushes and publishes them: single ones here, those of batch requests in `push_batch`.
+#[derive(Debug)]
+pub(super) struct PushHandler {
+    pub(super) logins: Arc<Logins>,
+    pub(super) http: Arc<HttpSettings>,
+    pub(super) rules: Rules,
+    pub(super) keys: IdempotencyKeys,
+    pub(super) usage: Arc<UsageSync>,
+    pub(super) sequence: Sequence,
+    pub(super) publisher: Publisher,
 }
 
-/// A push that passed all checks and is to be published.
-pub(super) struct CheckedPush {
+/// A push whose fields are valid.
+pub(super) struct ReadPush<'a> {
+    pub(super) push: Push<'a>,
+    pub(super) id: MessageId,
+    /// The id was derived from an idempotency key.
+    pub(super) has_key: bool,
+}
+
+/// A push that passed all checks.
+pub(super) enum CheckedPush {
+    /// It is not to be sent.
+    DryRun(MessageId),
+    /// Its job is written, and it has this place within the app's quotas of messages.
+    Job(MessageId, Option<Box<MessagePlaces>>),
+}
+
+/// A job that is to be published.
+struct NewJob {
     id: MessageId,
-    job: Vec<u8>,
+    bytes: Vec<u8>,
     /// The memory of the body. It now stands for the job.
     memory: Reservation,
-    /// Its place within the app's quotas of messages.
     place: Option<Box<MessagePlaces>>,
-    quota: Option<Quota>,
-    /// Where the app's pushes are counted.
-    counters: Arc<AppPushes>,
     trace: Option<TraceParent>,
 }
 
-impl Handlers {
-    /// Checks a push, in the order of the contract.
+impl PushHandler {
+    /// Checks a push in the order of the contract, and answers it when it is published.
     pub(super) async fn push(
         &self,
         app: &str,
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
-    ) -> Result<Handled, Rejection> {
+    ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let Caller { app, cached, .. } = self.authenticate(app, head, Scope::Push, now).await?;
-        let checked = self.check_push(app, &cached, head, body, now).await;
-        if checked.is_err() {
-            cached.pushes.rejected.inc();
+        let caller = self.logins.authenticate(app, head, Scope::Push, now).await?;
+        let answered = self.check_and_publish(&caller.cached, head, body, now).await;
+        if answered.is_err() {
+            caller.cached.pushes.rejected.inc();
         }
-        checked
+        answered
     }
 
-    /// The checks after the secret.
-    async fn check_push(
+    /// The checks after the secret, and publishing.
+    async fn check_and_publish(
         &self,
-        app: AppId,
         cached: &CachedApp,
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
         now: UnixMillis,
-    ) -> Result<Handled, Rejection> {
+    ) -> Result<Reply, Rejection> {
         cached.check_takes_pushes().await?;
-        let quota = match &cached.limits {
+        let rate = match &cached.limits {
             Some(limits) => match limits.pushes.acquire(Instant::now()) {
-                Ok(quota) => Some(quota),
-                Err(quota) => return Err(cached.refusal(Rejection::TooFrequent(quota)).await),
+                Ok(rate) => Some(rate),
+                Err(rate) => return Err(cached.refusal(Rejection::TooFrequent(rate)).await),
             },
             None => None,
         };
         JSON.check(head).map_err(Rejection::MessageMediaType)?;
-        let Buffered { bytes, memory } =
-            self.read_body(cached, Purpose::Single, body, unread_message).await?;
-        let push = Push::read(&bytes, self.settings.rules)?;
-        let key = header_key(head)?;
-
-        let dry_run = push.dry_run;
-        let id = identify(&cached.app, key, push.audience_kind(), dry_run);
-        let trace = self.note_message(head, id);
-        let kind = push.audience_kind().into();
-        let (payload, audience) = push.into_parts(id, app, now, self.sequence.next());
-        let place = match dry_run {
-            true => None,
-            false => {
-                self.learn_usage(cached).await;
-                self.place(cached, kind, now, payload.expires_at)?
-            }
+        let read =
+            body.read_for(&cached.memory, Purpose::Single, &self.http, BodyError::of_message);
+        // What the checks need is dropped before the job waits for its confirm.
+        let job = match self.new_job(cached, head, read.await?, now).await? {
+            Ok(job) => job,
+            Err(dry_run) => return Ok(accepted(dry_run, rate)),
         };
-        let dedup_nonce = match key {
-            Some(_) => {
-                let fingerprint = Fingerprint::of(&payload, &audience);
-                let known = self.known_nonces(&cached.app, [id], self.ledger_deadline()).await;
-                self.keyed_nonce(&payload.app_id, id, fingerprint, &known, dry_run)?
-            }
-            None => 0,
-        };
-        if dry_run {
-            return Ok(Handled::Reply(accepted(id, quota)));
-        }
-        let (app_generation, counted) = (cached.app.generation, place.is_some());
-        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
-        let job = encode_job(&payload, &audience, marks)
-            .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
-        let counters = Arc::clone(&cached.pushes);
-        Ok(Handled::Publish(CheckedPush { id, job, memory, place, quota, counters, trace }))
+        let NewJob { id, bytes, memory, place, trace } = job;
+        let published = self.publisher.publish(bytes, memory, place, trace).await;
+        published.map_err(unpublished)?;
+        cached.pushes.accepted.inc();
+        Ok(accepted(id, rate))
     }
 
-    /// Publishes a push, and answers it after the confirm.
-    pub(super) async fn publish(&self, push: CheckedPush) -> Result<Reply, Rejection> {
-        let CheckedPush { id, job, memory, place, quota, counters, trace } = push;
-        match self.publisher.publish(job, memory, place, trace).await {
-            Ok(()) => {
-                counters.accepted.inc();
-                Ok(accepted(id, quota))
-            }
-            Err(why) => {
-                counters.rejected.inc();
-                Err(unpublished(why))
-            }
+    /// Makes the job of a push, or returns the id of a dry run.
+    async fn new_job(
+        &self,
+        cached: &CachedApp,
+        head: &Head<'_>,
+        Buffered { bytes: body, memory }: Buffered,
+        now: UnixMillis,
+    ) -> Result<Result<NewJob, MessageId>, Rejection> {
+        let push = Push::read(&body, self.rules)?;
+        let key = header_key(head)?;
+        let id = identify(&cached.app, key, push.audience_kind(), push.dry_run);
+        let trace = head.note_message(id);
+        if !push.dry_run {
+            self.usage.learn(cached).await;
         }
+        let known = match key {
+            Some(_) => self.keys.known_nonces(&cached.app, [id], self.keys.ledger_deadline()).await,
+            None => KnownNonces::default(),
+        };
+        let push = ReadPush { push, id, has_key: key.is_some() };
+        let mut bytes = Vec::with_capacity(ORDINARY_JOB);
+        Ok(match self.check(cached, push, &known, (now, trace), &mut bytes)? {
+            CheckedPush::Job(id, place) => Ok(NewJob { id, bytes, memory, place, trace }),
+            CheckedPush::DryRun(id) => Err(id),
+        })
+    }
+
+    /// Checks a push that was read against the app's quotas and keys. Its job is written unless it is a dry
+    /// run.
+    pub(super) fn check(
+        &self,
+        cached: &CachedApp,
+        ReadPush { push, id, has_key }: ReadPush<'_>,
+        known: &KnownNonces,
+        (now, trace): (UnixMillis, Option<TraceParent>),
+        job: &mut Vec<u8>,
+    ) -> Result<CheckedPush, Rejection> {
+        let (app, kind, dry_run) = (&cached.app, push.audience_kind(), push.dry_run);
+        let (payload, audience) =
+            push.into_parts(id, app.app_id.clone(), now, self.sequence.next());
+        let place = match dry_run {
+            true => None,
+            false => self.usage.place(cached, kind.into(), now, payload.expires_at)?,
+        };
+        let dedup_nonce = match has_key {
+            true => {
+                let fingerprint = Fingerprint::of(&payload, &audience);
+                self.keys.keyed_nonce(&app.app_id, id, fingerprint, known, dry_run)?
+            }
+            false => 0,
+        };
+        if dry_run {
+            return Ok(CheckedPush::DryRun(id));
+        }
+        let (app_generation, counted) = (app.generation, place.is_some());
+        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
+        write_job(job, &payload, &audience, marks)
+            .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
+        Ok(CheckedPush::Job(id, place))
     }
 }
 
-fn accepted(id: MessageId, quota: Option<Quota>) -> Reply {
+fn accepted(id: MessageId, rate: Option<RateStatus>) -> Reply {
     let mut reply = reply::accepted(id);
-    if let Some(quota) = quota {
-        reply.put_quota(quota);
+    if let Some(rate) = rate {
+        reply.put_rate(rate);
     }
     reply
 }

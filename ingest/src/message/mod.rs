@@ -167,12 +167,12 @@ impl<'a> Push<'a> {
         Ok(Self { dry_run: body.dry_run.unwrap_or(false), time_to_live, audience, content })
     }
 
-    /// Whether it is for named devices or a broadcast.
+    /// Returns the kind of audience: named devices or a broadcast.
     pub(crate) fn audience_kind(&self) -> AudienceKind {
         self.audience.kind()
     }
 
-    /// What a device receives, and the audience.
+    /// Splits a push into the payload that a device receives and the audience.
     pub(crate) fn into_parts(
         self,
         message_id: MessageId,

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WholeNumber(pub(super) u64);
 
-/// Why a JSON value is no such number.
+/// The reason why a JSON value is no such number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotWhole {
     Negative,

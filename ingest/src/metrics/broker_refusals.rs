@@ -8,7 +8,7 @@ use prometheus_client::{
 
 use crate::route::Broker;
 
-/// Why a broker is answered with a refusal.
+/// The reason why a broker is answered with a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
     /// No secret is set for brokers.

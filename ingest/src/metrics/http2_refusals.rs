@@ -5,7 +5,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
-/// Why a connection or a stream is ended.
+/// The reason why a connection or a stream is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Http2Refusal {
     /// A head is larger than h2 decodes. The connection ends, as for the next six.

@@ -1,4 +1,4 @@
-//! What the service holds at a moment, and how much it may hold. It is read when it is published:
+//! Levels: the resources that the service holds at a moment, beside their bounds. They are read when they are published:
 //! a gauge would have to be kept in step with what it shows, at the cost of every push.
 
 use std::{
@@ -19,7 +19,7 @@ pub(crate) struct Level {
 }
 
 impl Level {
-    /// What `read` returns, of at most `limit`.
+    /// Makes a level from the value that `read` returns and its bound.
     pub(crate) fn new(limit: usize, read: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         Self { read: Box::new(read), limit }
     }

@@ -1,7 +1,7 @@
 //! The metrics of ingest. All names are here and in `levels`, with their units in them.
 //! `docs/metrics.md` says what each of them means.
 //!
-//! What an accepted push touches is found without a lookup: its handles are in [`Metrics`], and
+//! An accepted push needs no lookup: its handles are in [`Metrics`], and
 //! those of its app in the cached record of the app. What the service holds at a moment (pushes
 //! that wait, memory in use, cached apps) is read when it is published, and costs a push nothing.
 
@@ -33,7 +33,7 @@ pub(crate) use self::{
 };
 use crate::route::Route;
 
-/// How many apps have metrics of their own if no setting says it.
+/// The number of apps that have metrics of their own if no setting says it.
 const DEFAULT_APPS: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -98,7 +98,7 @@ pub struct Metrics {
     /// `answers` once.
     pushed: Counter,
     request_seconds: Family<Call, Histogram, fn() -> Histogram>,
-    /// That of pushes, looked up once.
+    /// The one of pushes, looked up once.
     push_seconds: Histogram,
     app_family: Family<AppResult, Counter>,
     apps: ByApp<AppPushes>,

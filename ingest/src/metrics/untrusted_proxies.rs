@@ -6,7 +6,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
-/// How a peer names a client.
+/// The way in which a peer names a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProxyClaim {
     /// With a header of the PROXY protocol. The connection is closed.

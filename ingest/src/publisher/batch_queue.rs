@@ -17,24 +17,24 @@ use crate::settings::PublisherSettings;
 /// Pushes in the order in which they came.
 pub(super) struct BatchQueue {
     settings: PublisherSettings,
-    state: Mutex<State>,
+    state: Mutex<Waiting>,
     /// Notified when as many pushes wait as the publisher wants.
     enough: Notify,
 }
 
-struct State {
+struct Waiting {
     pending: VecDeque<PendingPublish>,
     /// The pushes in `pending`.
     pushes: usize,
     /// The bytes of the jobs in `pending`.
     bytes: usize,
-    /// How many pushes the publisher waits for, if it waits.
+    /// The number of pushes that the publisher waits for, if it waits.
     wanted: Option<usize>,
     open: bool,
 }
 
-impl State {
-    /// Whether `pushes` more may be appended: no more than `limit` wait then.
+impl Waiting {
+    /// Checks that `pushes` more may be appended, so that no more than `limit` wait then.
     fn check(&self, pushes: usize, limit: usize) -> Result<(), NotPublished> {
         if !self.open {
             return Err(NotPublished::Stopping);
@@ -55,7 +55,7 @@ impl State {
 impl BatchQueue {
     pub(super) fn new(settings: PublisherSettings) -> Self {
         let state =
-            State { pending: VecDeque::new(), pushes: 0, bytes: 0, wanted: None, open: true };
+            Waiting { pending: VecDeque::new(), pushes: 0, bytes: 0, wanted: None, open: true };
         Self { settings, state: Mutex::new(state), enough: Notify::new() }
     }
 
@@ -63,12 +63,12 @@ impl BatchQueue {
         &self.settings
     }
 
-    /// How many pushes wait.
+    /// Returns how many pushes wait.
     pub(super) fn waiting(&self) -> usize {
         self.state().pushes
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Waiting> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,7 +85,7 @@ impl BatchQueue {
     }
 
     /// Appends the groups of one request, in their order and with no other push between them.
-    /// Groups that do not fit are answered at once. Groups may fill half of the queue, so that
+    /// Groups that do not fit are answered immediately. Groups may fill half of the queue, so that
     /// single pushes are accepted however many pushes come in batch requests.
     pub(super) fn enqueue_groups(&self, groups: Vec<PendingPublish>) {
         let mut refused = Vec::new();
@@ -103,7 +103,7 @@ impl BatchQueue {
     }
 
     /// Wakes the publisher if as many pushes wait as it wants.
-    fn notify_if_enough(&self, mut state: MutexGuard<'_, State>) {
+    fn notify_if_enough(&self, mut state: MutexGuard<'_, Waiting>) {
         if state.wanted.is_some_and(|wanted| self.has_enough(&state, wanted)) {
             state.wanted = None;
             drop(state);
@@ -143,7 +143,7 @@ impl BatchQueue {
         }
     }
 
-    fn has_enough(&self, state: &State, wanted: usize) -> bool {
+    fn has_enough(&self, state: &Waiting, wanted: usize) -> bool {
         state.pushes >= wanted.min(self.settings.batch_jobs)
             || state.pending.front().is_some_and(|first| first.is_continuation)
             || state.bytes >= self.settings.batch_bytes

@@ -102,7 +102,7 @@ impl Drop for PublishLoop {
     }
 }
 
-/// How many pushes a batch has.
+/// Counts the pushes of a batch.
 fn pushes_of(batch: &[PendingPublish]) -> usize {
     batch.iter().map(|pending| pending.pushes).sum()
 }

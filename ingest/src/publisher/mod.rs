@@ -4,7 +4,7 @@
 //! A confirm of a durable queue costs a disk flush on several servers, and an envelope costs the
 //! broker forty times what a push in it does, so batches should be large. But a push should not
 //! wait for others that may not come. So a batch is sent as soon as it is as large as all batches
-//! that wait for a confirm: a lone push goes at once, and under load two batches take turns, each
+//! that wait for a confirm: a lone push goes immediately, and under load two batches take turns, each
 //! with about half of the pushes in work. No timer is needed, because each confirm lowers the size
 //! that is waited for. (Measured on two cores: 22 pushes an envelope at 64 connections and 87 at
 //! 256. If a batch goes as soon as fewer than four wait for a confirm, it is 10 and 36.)
@@ -12,9 +12,9 @@
 //! A batch request hands its pushes over in groups. Each group goes into one envelope and is
 //! otherwise treated as one push.
 //!
-//! Work that gets stuck: a push that does not fit into the batch queue is refused at once, one that
+//! Work that gets stuck: a push that does not fit into the batch queue is refused immediately, one that
 //! waited too long is answered with an error, and a failed publish answers its whole batch with an
-//! error. While the broker announces that it takes nothing, every push is refused at once with its
+//! error. While the broker announces that it takes nothing, every push is refused immediately with its
 //! reason, including those whose confirm is outstanding. An error means "not known to be stored":
 //! the caller tries again. A push that was answered with an error is not taken back, and may be
 //! stored after all.
@@ -162,7 +162,7 @@ pub(crate) struct PublisherJoinHandle {
     queue: Arc<BatchQueue>,
 }
 
-/// How long a loop that has nothing left to publish may take to end.
+/// The time that a loop with nothing left to publish has to end.
 const LAST_MOMENT: Duration = Duration::from_millis(100);
 
 impl PublisherJoinHandle {

@@ -1,4 +1,4 @@
-//! What waits in the batch queue, and why it may fail.
+//! The entries of the batch queue, and the reasons why a publish may fail.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::{apps::MessagePlaces, body::Reservation};
 
-/// Why a push is not known to be stored.
+/// The reason why a push is not known to be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotPublished {
     /// The batch queue is full.
@@ -32,7 +32,7 @@ pub(super) struct PendingPublish {
     /// The job of a push, or the joined jobs of a group.
     pub(super) jobs: Vec<u8>,
     pub(super) pushes: usize,
-    /// Whether this is a group that is not the first of its request. When it is at the front of the
+    /// This is a group that is not the first of its request. When it is at the front of the
     /// queue, the groups before it are sent. More pushes would delay the request, so it does not
     /// wait for them.
     pub(super) is_continuation: bool,

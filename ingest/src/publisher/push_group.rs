@@ -97,7 +97,7 @@ mod tests {
         timeout: Duration::from_secs(1),
     };
 
-    /// How many pushes and bytes the groups of these jobs have.
+    /// Returns how many pushes and bytes the groups of these jobs have.
     fn sizes(jobs: &[usize], settings: &PublisherSettings) -> Vec<(usize, usize)> {
         let mut builder = PushGroupBuilder::new(jobs.len(), 200, settings);
         let indexes: Vec<usize> =

@@ -1,4 +1,4 @@
-//! How a connection is closed.
+//! Closes connections.
 //!
 //! A client that waits for an answer gets one: 408 if the rest of a head does not come, 400 if
 //! what it sent is not HTTP. After the last answer the connection stays open until the client has
@@ -12,16 +12,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::stream::Stream;
 use crate::{rejection::Rejection, reply};
 
-/// How long the client may take to make room for the last answer, by reading those before it.
+/// The time that the client has to make room for the last answer, by reading those before it.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
-/// How long the client may then take to read it and to end its side.
+/// The time that the client then has to read it and to end its side.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
-/// How many bytes are read and dropped meanwhile.
+/// The most bytes that are read and dropped meanwhile.
 const LINGER_BYTES: usize = 16 * 1024 * 1024;
-/// How many of them are read at once.
+/// The size of one read of them.
 const LINGER_READ: usize = 16 * 1024;
 
-/// How the service of a connection ended.
+/// The end of a connection's service.
 #[derive(Debug)]
 pub(super) enum End {
     /// All that was asked is answered, or the client is gone.

@@ -1,4 +1,4 @@
-//! What the stages of a connection's life have in common.
+//! The parts that the stages of a connection's life share.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ pub(super) struct Connection {
     pub(super) stream: Stream,
     /// The client, or the proxy in between.
     pub(super) peer: Peer,
-    /// What was read from the stream and belongs to no request yet.
+    /// The bytes that were read from the stream and belong to no request yet.
     pub(super) received: BytesMut,
-    /// What the client and the service are doing, for the time limits and the log.
+    /// The activity of client and service, for the time limits and the log.
     pub(super) activity: Arc<Activity>,
-    /// What answers its requests.
+    /// The handlers of its requests.
     pub(super) handlers: Arc<Handlers>,
     /// Its limits.
     pub(super) http: Arc<HttpSettings>,
     /// Permits for HTTP/2 requests of all connections, beside the first one of each.
     pub(super) http2_requests: Arc<RequestPools>,
-    /// What it holds together with the other connections of its address.
+    /// The share of its address.
     pub(super) share: Arc<AddressShare>,
     /// Its time limits and the shutdown of the service.
     pub(super) interruptions: Interruptions,

@@ -3,12 +3,10 @@
 //! 1. **Accept** (this file): a connection that is admitted gets a task of its own. At the bounds
 //!    (`admission`) it takes the place of an idle one, or is answered 503.
 //!    If the listener has a certificate, the connection begins with a TLS handshake (`encrypt`);
-//!    from then on its `stream` is read and written as one in clear.
-//! 2. **Recognise** (`recognise`): its first bytes say whether it is HTTP/1 or HTTP/2.
+//!    from then on its `stream` is read and written like an unencrypted one.
+//! 2. **Recognise** (`lifecycle`): its first bytes say whether it is HTTP/1 or HTTP/2.
 //! 3. **HTTP/1** (`http1`): one request after the other. Its head is read, and refused if it leaves
-//!    a doubt where the request ends. In the form that nearly every producer sends, it is answered
-//!    on the fast path (`fast_path`), in another through `hyper`; `--fast-path off` leaves the
-//!    first out.
+//!    a doubt where the request ends.
 //! 4. **HTTP/2** (`http2`): h2 serves the connection to its end, within bounds of our own.
 //! 5. **Time limits and shutdown** (`timeouts`, over what `activity` notes) interrupt each of the
 //!    stages 2 to 4: a head that is late, a connection that is idle, a service that stops.
@@ -24,13 +22,10 @@ mod admission;
 mod close;
 mod connection;
 mod encrypt;
-mod fast_path;
 mod http1;
 mod http2;
-mod hyper;
 mod lifecycle;
 mod receiving;
-mod recognise;
 mod stream;
 mod timeouts;
 
@@ -64,15 +59,15 @@ use crate::{
     settings::HttpSettings,
 };
 
-/// Connections that are being answered 503 at once; one more is closed without an answer, because
+/// The most connections that are being answered 503; one more is closed without an answer, because
 /// the next one, perhaps of another client, must not wait for it.
 const TURNING_AWAY: usize = 64;
-/// How many connections are accepted before requests over those that are open have their turn: a
-/// client that opens a thousand at once holds up the others for as long as these few take.
+/// The number of connections that are accepted before requests over those that are open have their turn: a
+/// client that opens a thousand together holds up the others for as long as these few take.
 const ACCEPTS_AT_ONCE: u64 = 8;
 /// Connections of trusted proxies that may wait for the header of the proxy, which sends it first of all.
 const ARRIVING: usize = 1024;
-/// How long after a failed accept (no file descriptors left) the next is tried.
+/// The pause after a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The connections of a server.

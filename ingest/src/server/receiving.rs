@@ -22,7 +22,7 @@ use crate::{
     reply::{self, Reply},
 };
 
-/// What the client of a connection that is being closed for another one is told.
+/// The answer over a connection that is being closed for another one.
 pub(super) const MAKES_ROOM: Rejection =
     Rejection::Unavailable("the service is full, and this connection makes room for another one");
 
@@ -37,11 +37,11 @@ pub(super) async fn answer<B>(
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut body = Receiving { body, in_work, state: State::Arrived };
+    let mut body = Receiving { body, in_work, state: BodyArrival::Arrived };
     let reply = handlers.answer(head, &mut body).await;
     // The handlers saw a body that ends early, which is not the client's mistake here. What an MQTT
     // broker is told stays as it is: that its client may not.
-    if body.state == State::Evicted && reply.status() == StatusCode::BAD_REQUEST {
+    if body.state == BodyArrival::Evicted && reply.status() == StatusCode::BAD_REQUEST {
         return reply::rejected(&MAKES_ROOM);
     }
     reply
@@ -51,11 +51,11 @@ where
 struct Receiving<'a, B> {
     body: &'a mut B,
     in_work: &'a RequestGuard,
-    state: State,
+    state: BodyArrival,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyArrival {
     /// All that was asked for has arrived so far.
     Arrived,
     /// It was waited for, and has not come to its end.
@@ -75,18 +75,18 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Receiving<'_, B> {
         let this = self.get_mut();
         match Pin::new(&mut *this.body).poll_frame(cx) {
             Poll::Pending => {
-                if this.state == State::Arrived {
+                if this.state == BodyArrival::Arrived {
                     this.in_work.begin_receiving();
-                    this.state = State::Waiting;
+                    this.state = BodyArrival::Waiting;
                 }
                 Poll::Pending
             }
             Poll::Ready(frame) => {
                 let is_whole = !matches!(frame, Some(Ok(_))) || this.body.is_end_stream();
-                if is_whole && this.state == State::Waiting {
-                    this.state = State::Arrived;
+                if is_whole && this.state == BodyArrival::Waiting {
+                    this.state = BodyArrival::Arrived;
                     if !this.in_work.end_receiving() {
-                        this.state = State::Evicted;
+                        this.state = BodyArrival::Evicted;
                         return Poll::Ready(Some(Err(io::ErrorKind::ConnectionAborted.into())));
                     }
                 }
@@ -108,7 +108,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Receiving<'_, B> {
 /// The rest of a body that the answer does not wait for is not noted.
 impl<B> Drop for Receiving<'_, B> {
     fn drop(&mut self) {
-        if self.state == State::Waiting {
+        if self.state == BodyArrival::Waiting {
             self.in_work.end_receiving();
         }
     }

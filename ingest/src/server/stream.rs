@@ -1,7 +1,7 @@
-//! The stream of a connection: in clear, or encrypted.
+//! The stream of a connection: unencrypted, or TLS.
 //!
 //! One type with two forms, and no type parameter: the stages of a connection's life are compiled
-//! once, and in clear the other form costs a comparison for each read and write.
+//! once, and an unencrypted stream costs a comparison for each read and write.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! What interrupts a connection's work from outside: a time limit has passed, or the service stops.
+//! Interrupts a connection's work from outside: a time limit has passed, or the service stops.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::activity::{Activity, Timeout};
 use crate::settings::HttpSettings;
 
-/// Why work of a connection came to no result.
+/// The reason why work of a connection came to no result.
 #[derive(Debug)]
 pub(super) enum Interruption<E> {
     /// The work itself failed.
@@ -65,7 +65,7 @@ impl Interruptions {
         }
     }
 
-    /// Whether the service stops.
+    /// Returns true if the service stops.
     pub(super) fn is_stopping(&self) -> bool {
         self.shutdown.is_cancelled()
     }

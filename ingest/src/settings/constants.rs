@@ -25,7 +25,6 @@ const CLIENT_ID: usize = 131;
 impl Default for HttpSettings {
     fn default() -> Self {
         Self {
-            fast_path: true,
             max_connections: 10_000,
             max_connections_is_given: false,
             max_connections_per_address: None,

@@ -24,9 +24,6 @@ const MAX_BUFFERED_PER_APP: &str = "--max-buffered-per-app (PUSH_MAX_BUFFERED_PE
 settings! {
     /// Flags about connections and requests.
     pub(super) struct HttpArgs, "Limits and quotas of HTTP" => HttpValues {
-        /// Let requests in the usual form take a fast path. With `off`, hyper reads every request, with the
-        /// same answers, which takes more processor time
-        fast_path: bool = ["on|off", "on"] on_or_off;
         /// Limit the connections that are served, as far as the limit of open files allows. One more takes
         /// the place of an idle one, or is answered 503. As many HTTP/2 requests of all connections may be
         /// in work beside the first one of each [default: 10000]
@@ -61,7 +58,6 @@ impl HttpArgs {
         let given = given?;
         let max_buffered_per_app = memory_per_app(settings.max_body, &given, errors);
         let settings = HttpSettings {
-            fast_path: given.fast_path,
             max_connections: given.max_connections.unwrap_or(settings.max_connections),
             max_connections_is_given: given.max_connections.is_some(),
             max_connections_per_address: given.max_connections_per_address,

@@ -86,9 +86,6 @@ const FEW_CONNECTIONS: usize = 1000;
 /// Bounds on connections and requests.
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
-    /// Whether requests in the usual form are read and answered without hyper. If not, hyper serves
-    /// every request: the answers are the same, the throughput is lower.
-    pub fast_path: bool,
     /// Connections served at once. One more takes the place of an idle one, or is answered 503.
     /// Over HTTP/2, as many requests of all connections may be in work beside the first one of each
     /// connection; one more is answered 503.

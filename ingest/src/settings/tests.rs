@@ -56,7 +56,6 @@ fn other_machines_reach_the_service_in_clear_only_if_that_was_asked_for() {
 fn every_wrong_setting_is_named_at_once() {
     let errors = check(&[
         "--listen=nowhere",
-        "--fast-path=maybe",
         "--tune=body-timeout=0s,max-body=1GiB,app-stale=1s",
         "--max-batch-body=1",
         "--max-batch-lines=0",
@@ -68,7 +67,6 @@ fn every_wrong_setting_is_named_at_once() {
     .to_string();
     for env in [
         "PUSH_LISTEN",
-        "PUSH_FAST_PATH",
         "body-timeout must be from 1ms",
         "max-body must be from 1KiB to 64MiB",
         "PUSH_MAX_BATCH_BODY",
@@ -118,13 +116,6 @@ fn brokers_may_ask_only_if_there_are_keys_that_tell_devices_apart() {
     assert_eq!([checked(&without, None), checked(&with, Some("/keys"))], [Ok(()), Ok(())]);
     let error = checked(&with, None).unwrap_err();
     assert!(error.contains("PUSH_DEVICE_KEYS") && error.contains("key create"), "{error}");
-}
-
-#[test]
-fn the_fast_path_is_on_unless_it_is_switched_off() {
-    assert!(check(&[]).unwrap().http.fast_path);
-    assert!(check(&["--fast-path=on"]).unwrap().http.fast_path);
-    assert!(!check(&["--fast-path=off"]).unwrap().http.fast_path);
 }
 
 #[test]

@@ -31,7 +31,7 @@ async fn connect(from: [u8; 4], service: &Service) -> TcpStream {
 async fn slow_bodies_from_many_addresses_shut_no_other_out() {
     // No body ends by itself while this test lasts.
     let flags = ["--max-connections=40", "--tune=body-timeout=5min", "--min-body-rate=0B"];
-    Service::on_both_paths(&flags, async |service| {
+    Service::run(&flags, async |service| {
         let neighbour = Neighbour::of(&service).await;
         let mut slow = Vec::new();
         for n in 0..100 {

@@ -11,7 +11,7 @@
 //! | a disk that is full | suite `pushctl` | `on_a_full_disk_the_service_is_not_ready_and_is_again_when_there_is_room` |
 //! | a server that redirects a push and its secret | suite `pushctl` | `a_push_follows_no_redirect_and_says_where_it_points` |
 //! | a secret that can be guessed | suite `pushctl` | `a_secret_of_the_operators_own_must_not_be_guessable` |
-//! | no host, several, or one that is none | suite `ingest` | `a_request_that_two_readers_may_read_differently_is_refused_in_the_same_bytes_on_both_paths` |
+//! | no host, several, or one that is none | suite `ingest` | `a_request_that_two_readers_may_read_differently_is_refused` |
 //! | slow in each phase of a request | suite `ingest` | `slow_and_silent_clients_are_answered_or_ended_and_hold_no_other_client_up` |
 //! | the time that a failed login takes | `ingest` | `when_a_failed_login_is_answered_does_not_tell_whether_the_app_exists` |
 //! | idle connections to the operations listener | `push-boot` | `connections_that_lie_idle_keep_no_other_from_its_answer` |

@@ -52,7 +52,7 @@ async fn fail(service: &Service, begin: &[u8], forwarded: &[&str]) -> Answer {
 
 #[tokio::test]
 async fn failed_logins_count_for_the_client_that_a_trusted_proxy_names() {
-    Service::on_both_paths(&[TRUSTED, ONE_FAILURE], async |service| {
+    Service::run(&[TRUSTED, ONE_FAILURE], async |service| {
         let line = b"PROXY TCP4 192.0.2.3 10.0.0.1 50000 443\r\n";
         for (begin, expected) in [
             (&proxy_v2(1)[..], 401),
@@ -102,7 +102,7 @@ async fn over_http_2_each_request_is_of_the_client_that_the_proxy_names() {
 
 #[tokio::test]
 async fn a_peer_that_is_not_trusted_names_no_client_and_is_counted() {
-    Service::on_both_paths(&["--trusted-proxies=10.0.0.0/8", ONE_FAILURE], async |service| {
+    Service::run(&["--trusted-proxies=10.0.0.0/8", ONE_FAILURE], async |service| {
         let counted = |claim: &str| {
             let name = "push_ingest_untrusted_proxies_total";
             service.counter(&format!("{name}{{claim=\"{claim}\"}}"))

@@ -30,7 +30,7 @@ async fn usage(service: &Service) -> Usage {
 
 #[tokio::test]
 async fn an_app_that_fills_the_queue_is_refused_at_its_quota_and_others_are_served() {
-    Service::on_both_paths(&["--app-max-waiting=3", "--tune=app-fresh=0s"], async |service| {
+    Service::run(&["--app-max-waiting=3", "--tune=app-fresh=0s"], async |service| {
         let secret = Secret::generate();
         let other = App::new("other".parse().unwrap(), &secret, UnixMillis::now());
         assert!(service.index.create_app(&other).await.unwrap());
@@ -98,7 +98,7 @@ async fn of_a_batch_request_as_many_pushes_are_taken_as_the_quota_has_room_for()
 
 #[tokio::test]
 async fn a_client_that_hangs_up_before_its_answer_is_counted() {
-    Service::on_both_paths(&["--app-max-waiting=30"], async |service| {
+    Service::run(&["--app-max-waiting=30"], async |service| {
         let push = Request::push(&service, NAMED);
         eventually("the quota is used up", DEADLINE, async || {
             let mut hangs_up = Connection::open(service.address).await;

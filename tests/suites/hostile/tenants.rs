@@ -44,7 +44,7 @@ pub(crate) fn push_of(bytes: usize) -> String {
 
 #[tokio::test]
 async fn bodies_that_are_announced_and_do_not_come_take_no_memory_from_others() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let neighbour = Neighbour::of(&service).await;
         let announced = Request::push(&service, push_of(512 * 1024));
         let mut attackers = Vec::new();
@@ -79,7 +79,7 @@ async fn an_app_that_fills_its_share_of_the_memory_is_503_and_others_are_served(
         "--max-buffered=256KiB",
         "--max-buffered-per-app=64KiB",
     ];
-    Service::on_both_paths(&flags, async |service| {
+    Service::run(&flags, async |service| {
         let neighbour = Neighbour::of(&service).await;
         let large = push_of(60_000);
         let (begin, end) = large.split_at(59_000);
@@ -122,7 +122,7 @@ async fn an_app_that_fills_its_share_of_the_memory_is_503_and_others_are_served(
 async fn a_body_that_drips_in_ends_before_the_time_for_bodies_is_over() {
     // Far longer than this test waits for an answer.
     let flags = ["--tune=body-timeout=5min", "--min-body-rate=10KiB"];
-    Service::on_both_paths(&flags, async |service| {
+    Service::run(&flags, async |service| {
         let mut attacker = Connection::open(service.address).await;
         attacker.send(Request::push(&service, push_of(100_000)).head()).await;
         let mut answered = None;
@@ -142,7 +142,7 @@ async fn a_body_that_drips_in_ends_before_the_time_for_bodies_is_over() {
 
 #[tokio::test]
 async fn an_app_calls_no_faster_than_its_limit_and_its_other_calls_take_none_of_its_pushes() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let neighbour = Neighbour::of(&service).await;
         service.limit_app(5).await;
         let device = |n: usize| format!("/v1/device/app/d{n}");
@@ -188,7 +188,7 @@ async fn an_app_calls_no_faster_than_its_limit_and_its_other_calls_take_none_of_
 
 #[tokio::test]
 async fn a_client_that_sends_on_although_it_is_refused_is_answered_no_faster_than_its_limit() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let neighbour = Neighbour::of(&service).await;
         service.limit_app(20).await;
         let push = Request::push(&service, VALID);
@@ -214,7 +214,7 @@ async fn a_client_that_sends_on_although_it_is_refused_is_answered_no_faster_tha
 
 #[tokio::test]
 async fn refusals_that_use_up_no_limit_come_no_faster_than_the_limit_either() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let readers = Secret::generate();
         service
             .change_app(|app| {
@@ -249,7 +249,7 @@ async fn refusals_that_use_up_no_limit_come_no_faster_than_the_limit_either() {
 
 #[tokio::test]
 async fn failed_logins_of_an_address_are_refused_and_its_other_clients_are_served() {
-    Service::on_both_paths(&["--max-failed-logins=1"], async |service| {
+    Service::run(&["--max-failed-logins=1"], async |service| {
         let neighbour = Neighbour::of(&service).await;
         let invented = |n: usize| {
             Request::push(&service, VALID).path(&format!("/v1/message/push/invented-{n}"))

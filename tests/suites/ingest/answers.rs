@@ -15,7 +15,7 @@ use crate::{
 
 #[tokio::test]
 async fn an_accepted_push_is_answered_with_its_id_and_is_at_the_broker_by_then() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let body = json!({
             "type": 1, "time_to_live": 60,
             "condition": {"type": 1, "targeting": {"country": ["cn"]}},
@@ -45,7 +45,7 @@ async fn an_accepted_push_is_answered_with_its_id_and_is_at_the_broker_by_then()
 
 #[tokio::test]
 async fn each_push_carries_a_higher_sequence_than_what_was_accepted_before_it() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let before = UnixMillis::now().0 * 1000;
         let mut ids = Vec::new();
         for round in 0..3 {
@@ -76,7 +76,7 @@ async fn each_push_carries_a_higher_sequence_than_what_was_accepted_before_it() 
 
 #[tokio::test]
 async fn a_dry_run_is_checked_and_answered_and_nothing_is_published() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let dry = VALID.replacen('{', r#"{"dry_run":true,"#, 1);
         let mut ids = Vec::new();
         for _ in 0..20 {
@@ -102,7 +102,7 @@ async fn a_dry_run_is_checked_and_answered_and_nothing_is_published() {
 
 #[tokio::test]
 async fn who_may_push_is_checked_before_the_body_in_the_documented_order() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let valid = Request::push(&service, VALID);
         // Everything about these requests is wrong from some check on: the first one decides.
         let spoiled = Request::new("POST", "/", "not JSON").header("Content-Type", "text/plain");
@@ -184,7 +184,7 @@ async fn who_may_push_is_checked_before_the_body_in_the_documented_order() {
 
 #[tokio::test]
 async fn every_method_but_the_right_one_is_405_and_names_it() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         for (path, allow) in [
             ("/v1/message/push/app", "POST"),
             ("/v1/device/app/c", "GET, PUT, DELETE"),
@@ -204,7 +204,7 @@ async fn every_method_but_the_right_one_is_405_and_names_it() {
 
 #[tokio::test]
 async fn a_wrong_secret_and_an_app_that_does_not_exist_are_answered_with_the_same_bytes() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let wrong = Request::push(&service, VALID).header("Authorization", "x".repeat(64));
         let there = wrong.clone().send(&service).await;
         let absent = wrong.path("/v1/message/push/absent").send(&service).await;
@@ -217,7 +217,7 @@ async fn a_wrong_secret_and_an_app_that_does_not_exist_are_answered_with_the_sam
 
 #[tokio::test]
 async fn disabling_an_app_takes_effect_within_five_seconds_and_so_does_enabling_it() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let push = Request::push(&service, VALID);
         assert_eq!(push.send(&service).await.http, 200);
         for (disabled, http) in [(true, 403), (false, 200)] {
@@ -246,7 +246,7 @@ async fn disabling_an_app_takes_effect_within_five_seconds_and_so_does_enabling_
 
 #[tokio::test]
 async fn an_app_with_a_rate_limit_is_told_what_is_left_and_when_to_come_back() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let push = Request::push(&service, VALID);
         service.limit_app(2).await;
         let mut connection = Connection::open(service.address).await;
@@ -275,7 +275,7 @@ async fn an_app_with_a_rate_limit_is_told_what_is_left_and_when_to_come_back() {
 
 #[tokio::test]
 async fn an_app_without_a_rate_limit_gets_no_rate_headers() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let answer = Request::push(&service, VALID).send(&service).await;
         assert_eq!(answer.header("ratelimit-limit"), None);
         service.stop().await.unwrap();
@@ -285,7 +285,7 @@ async fn an_app_without_a_rate_limit_gets_no_rate_headers() {
 
 #[tokio::test]
 async fn a_retry_with_the_same_idempotency_key_gets_the_same_id_and_copies_are_told_apart() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let push = Request::push(&service, VALID);
         let longest = "~".repeat(128);
         let mut ids = Vec::new();
@@ -315,7 +315,7 @@ async fn a_retry_with_the_same_idempotency_key_gets_the_same_id_and_copies_are_t
 
 #[tokio::test]
 async fn a_key_that_comes_with_another_body_is_refused_and_one_that_means_the_same_is_not() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let push = |body: &str| Request::push(&service, body).header("Idempotency-Key", "order-1");
         let first = r#"{"type":1,"time_to_live":60,"condition":{"type":2,"client_ids":["b","a"]},
             "notification":{"title":"é","desc":"d"}}"#;
@@ -362,7 +362,7 @@ async fn a_key_that_comes_with_another_body_is_refused_and_one_that_means_the_sa
 
 #[tokio::test]
 async fn the_description_is_served_without_a_secret_and_names_the_version() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let mut connection = Connection::open(service.address).await;
         connection.send(b"GET /openapi.json?x=1 HTTP/1.1\r\nHost: push\r\n\r\n").await;
         let answer = connection.raw_answer().await;

@@ -58,7 +58,7 @@ async fn a_device_is_registered_read_updated_and_removed() {
 
 #[tokio::test]
 async fn an_app_that_went_to_another_store_takes_no_push_and_no_change_of_a_device_here() {
-    Service::on_both_paths(&["--tune=app-fresh=1s"], async |service| {
+    Service::run(&["--tune=app-fresh=1s"], async |service| {
         let path = "/v1/device/app/c1";
         assert_eq!(call(&service, "PUT", path, "{}").await.http, 200);
         let leave = |app: &mut App| app.leave("redis://there".to_owned(), UnixMillis::now());
@@ -87,31 +87,29 @@ async fn registering_an_mqtt_device_returns_what_it_logs_in_with() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys");
     let keys = Arc::new(KeyFile::open_or_create(&path, UnixMillis::now()).unwrap());
-    for fast_path in ["--fast-path=on", "--fast-path=off"] {
-        let ttl = Duration::from_secs(3600);
-        let service = Service::start_with_keys(keys.clone(), ttl, &[fast_path]).await;
-        let path = "/v1/device/app/c:1";
-        let before = UnixMillis::now();
-        let put = call(&service, "PUT", path, r#"{"country":"CN"}"#).await;
-        let result = &put.body["result"];
-        assert_eq!((put.http, &result["country"]), (200, &json!("CN")), "{put:?}");
-        let login = &result["mqtt"];
-        assert_eq!(login["client_id"], "app:c:1");
-        assert_eq!(login["username"], "app:c:1");
-        let password = login["password"].as_str().unwrap();
-        let now = UnixMillis::now();
-        let identity = keys.current().authenticate("app:c:1", "app:c:1", password.as_bytes(), now);
-        let identity = identity.unwrap();
-        assert_eq!(login["expires_at"], json!(identity.expires_at));
-        let (least, most) = (before.plus_seconds(3599), now.plus_seconds(3600));
-        assert!((least..=most).contains(&identity.expires_at), "{identity:?}");
+    let ttl = Duration::from_secs(3600);
+    let service = Service::start_with_keys(keys.clone(), ttl, &[]).await;
+    let path = "/v1/device/app/c:1";
+    let before = UnixMillis::now();
+    let put = call(&service, "PUT", path, r#"{"country":"CN"}"#).await;
+    let result = &put.body["result"];
+    assert_eq!((put.http, &result["country"]), (200, &json!("CN")), "{put:?}");
+    let login = &result["mqtt"];
+    assert_eq!(login["client_id"], "app:c:1");
+    assert_eq!(login["username"], "app:c:1");
+    let password = login["password"].as_str().unwrap();
+    let now = UnixMillis::now();
+    let identity = keys.current().authenticate("app:c:1", "app:c:1", password.as_bytes(), now);
+    let identity = identity.unwrap();
+    assert_eq!(login["expires_at"], json!(identity.expires_at));
+    let (least, most) = (before.plus_seconds(3599), now.plus_seconds(3600));
+    assert!((least..=most).contains(&identity.expires_at), "{identity:?}");
 
-        let read = call(&service, "GET", path, "").await;
-        assert_eq!(read.body["result"]["mqtt"], Value::Null, "only who registers it gets a login");
-        let other = call(&service, "PUT", path, r#"{"transport":"discard"}"#).await;
-        assert_eq!((other.http, &other.body["result"]["mqtt"]), (200, &Value::Null));
-        service.stop().await.unwrap();
-    }
+    let read = call(&service, "GET", path, "").await;
+    assert_eq!(read.body["result"]["mqtt"], Value::Null, "only who registers it gets a login");
+    let other = call(&service, "PUT", path, r#"{"transport":"discard"}"#).await;
+    assert_eq!((other.http, &other.body["result"]["mqtt"]), (200, &Value::Null));
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     batch_requests::{Answers, batch_request_of},
-    support::client::{Answer, Connection, Request, VALID},
+    support::client::{Connection, Request, VALID},
     support::service::Service,
 };
 
@@ -228,117 +228,4 @@ fn random_bytes_instead_of_http_are_answered_or_ended_and_never_a_5xx() {
         prop_assert!(answers > 0 || nothing, "no answer to {bytes:?}");
         Ok(())
     });
-}
-
-/// All answers to these bytes, after which the client ends its side.
-async fn answers(service: &Service, bytes: &[u8]) -> Vec<Answer> {
-    let mut connection = Connection::open(service.address).await;
-    connection.send(bytes).await;
-    connection.end().await;
-    let mut answers = Vec::new();
-    while let Some(answer) = connection.try_answer().await.unwrap() {
-        answers.push(answer);
-    }
-    answers
-}
-
-/// What two answers to the same request have in common: all but the time and the message's id.
-fn comparable(answer: &Answer) -> (u16, Vec<String>, Value) {
-    let mut body = answer.body.clone();
-    if let Some(id) = body.pointer_mut("/result/message_id") {
-        id.take();
-    }
-    let mut headers: Vec<String> = answer.header_names().map(str::to_ascii_lowercase).collect();
-    headers.sort();
-    (answer.http, headers, body)
-}
-
-#[test]
-fn requests_are_answered_alike_on_the_fast_path_and_by_hyper() {
-    const DEVICE: &str = "/v1/device/app/one";
-
-    let method = prop::sample::select(&["POST", "POST", "POST", "GET", "PUT", "DELETE"][..]);
-    let path = prop::sample::select(
-        &[
-            "/v1/message/push/app",
-            "/v1/message/push/app",
-            "/v1/message/push/app",
-            "/v1/message/push/app?trace=1",
-            "/v1/message/push/a%70p",
-            "/v1/message/push/other",
-            "/v1/message/push/",
-            DEVICE,
-            "/v1/message/app/01890000-0000-7000-8000-00000000000a",
-            "//",
-        ][..],
-    );
-    let header = (
-        prop::sample::select(
-            &[
-                "Authorization",
-                "Content-Type",
-                "Content-Encoding",
-                "Content-Length",
-                "Idempotency-Key",
-                "Connection",
-                "X-Trace",
-            ][..],
-        ),
-        prop::option::of(prop_oneof![
-            prop::sample::select(&["", "identity", "keep-alive", "application/json", "0", "9"][..])
-                .prop_map(str::to_owned),
-            "[ -~]{0,12}",
-        ]),
-    );
-    let length = |bytes: &str| vec![("Content-Length", Some(bytes.to_owned()))];
-    let headers = prop_oneof![
-        8 => Just(Vec::new()),
-        4 => prop::collection::vec(header, 1..3),
-        // The body has other bytes behind it, or ends early.
-        1 => prop::sample::select(&["5", "500"][..]).prop_map(length),
-    ];
-    let body = prop_oneof![
-        3 => nearly_valid().prop_map(|body| body.to_string().into_bytes()),
-        1 => Just(VALID.as_bytes().to_vec()),
-        1 => prop::collection::vec(any::<u8>(), 0..40),
-        1 => (15_000..18_000usize).prop_map(|size| vec![b' '; size]),
-    ];
-    let request = (method, path, headers, body);
-    let flags = ["--tune=max-body=16KiB", "--tune=idle-timeout=1s", "--fast-path=off"];
-    let runtime = Runtime::new().unwrap();
-    let hyper_alone = runtime.block_on(Service::start(&flags));
-    try_many(prop::collection::vec(request, 1..4), async |fast_path, requests| {
-        let mut compared = Vec::new();
-        for service in [fast_path, &hyper_alone] {
-            let mut bytes = Vec::new();
-            for (method, path, headers, body) in &requests {
-                let mut request = Request::push(service, body).method(method).path(path);
-                for (name, value) in headers {
-                    request = match value {
-                        Some(value) => request.header(name, value),
-                        None => request.without(name),
-                    };
-                }
-                bytes.extend(request.bytes());
-            }
-            // Both begin without the device.
-            Request::push(service, "").method("DELETE").path(DEVICE).send(service).await;
-            let answers = answers(service, &bytes).await;
-            let mut answers: Vec<_> = answers.iter().map(comparable).collect();
-            // hyper reads no body after the answer, so it ends the connection where the fast path
-            // waits for the rest of a body that the answer did not need.
-            let is_length = |(name, value): &(&str, Option<String>)| {
-                *name == "Content-Length" && value.is_some()
-            };
-            if requests.iter().any(|(_, _, headers, _)| headers.iter().any(is_length)) {
-                for (_, headers, _) in &mut answers {
-                    headers.retain(|name| name != "connection");
-                }
-            }
-            compared.push(answers);
-        }
-        prop_assert_eq!(&compared[0], &compared[1]);
-        Ok(())
-    });
-    runtime.block_on(hyper_alone.stop()).unwrap();
 }

@@ -45,7 +45,7 @@ fn add(app: &mut App, name: &str, scopes: Scopes, expires_at: Option<UnixMillis>
 
 #[tokio::test]
 async fn a_secret_is_valid_for_the_calls_of_its_scopes_and_no_other() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let mut secrets = vec![(Secret::new(&service.secret).unwrap(), Scopes::ALL)];
         service
             .change_app(|app| {

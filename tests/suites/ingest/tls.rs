@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     http2::exchange,
     support::{
-        client::{Connection, LEFT_TO_HYPER, Request, VALID},
+        client::{Connection, Request, UNUSUAL, VALID},
         service::{APP, DEADLINE, Service},
     },
 };
@@ -63,43 +63,39 @@ async fn last_push(service: &Service, stream: TlsStream<TcpStream>) -> u16 {
 }
 
 #[tokio::test]
-async fn pushes_are_taken_over_tls_on_both_paths_and_over_http_2() {
+async fn pushes_are_taken_over_tls_and_over_http_2() {
     let authority = Authority::new();
-    for fast_path in ["--fast-path=on", "--fast-path=off"] {
-        let service = start(&authority, &[fast_path]).await;
-        let stream = connect(&service, &client(&authority, &[b"http/1.1"]).await).await.unwrap();
-        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-        let mut connection = Connection::over(stream);
-        let push = Request::push(&service, VALID);
-        let large = Request::push(&service, " ".repeat(200_000) + VALID);
-        let requests =
-            [&push.bytes(), LEFT_TO_HYPER, &large.bytes(), &large.clone().chunked(9000).bytes()];
-        connection.send(requests.concat()).await;
-        connection.send(push.header("Connection", "close").bytes()).await;
-        let mut statuses = Vec::new();
-        while let Some(answer) = connection.try_answer().await.unwrap() {
-            statuses.push(answer.http);
-        }
-        assert_eq!(statuses, [200, 404, 200, 200, 200]);
-        drop(connection);
-
-        let stream =
-            connect(&service, &client(&authority, &[b"h2", b"http/1.1"]).await).await.unwrap();
-        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        let (sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        let request = HttpRequest::post(format!("https://push/v1/message/push/{APP}"))
-            .header("content-type", "application/json")
-            .header("authorization", &service.secret)
-            .body(Full::new(Bytes::from(VALID)))
-            .unwrap();
-        let (http, _, text) = exchange(&sender, request).await;
-        assert_eq!(http, 200, "{text}");
-        assert_eq!(service.jobs(5).await.len(), 5);
-        drop(sender);
-        service.stop().await.unwrap();
+    let service = start(&authority, &[]).await;
+    let stream = connect(&service, &client(&authority, &[b"http/1.1"]).await).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    let mut connection = Connection::over(stream);
+    let push = Request::push(&service, VALID);
+    let large = Request::push(&service, " ".repeat(200_000) + VALID);
+    let requests = [&push.bytes(), UNUSUAL, &large.bytes(), &large.clone().chunked(9000).bytes()];
+    connection.send(requests.concat()).await;
+    connection.send(push.header("Connection", "close").bytes()).await;
+    let mut statuses = Vec::new();
+    while let Some(answer) = connection.try_answer().await.unwrap() {
+        statuses.push(answer.http);
     }
+    assert_eq!(statuses, [200, 404, 200, 200, 200]);
+    drop(connection);
+
+    let stream = connect(&service, &client(&authority, &[b"h2", b"http/1.1"]).await).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let request = HttpRequest::post(format!("https://push/v1/message/push/{APP}"))
+        .header("content-type", "application/json")
+        .header("authorization", &service.secret)
+        .body(Full::new(Bytes::from(VALID)))
+        .unwrap();
+    let (http, _, text) = exchange(&sender, request).await;
+    assert_eq!(http, 200, "{text}");
+    assert_eq!(service.jobs(5).await.len(), 5);
+    drop(sender);
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]

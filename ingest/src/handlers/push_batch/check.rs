@@ -1,32 +1,26 @@
 //! The lines of a batch request, each checked as a single push would be.
 
 use push_model::{
-    app::App,
-    envelope::{JobMarks, write_job},
-    fingerprint::Fingerprint,
-    ids::MessageId,
-    text::without_mark,
-    time::UnixMillis,
-    trace_parent::TraceParent,
+    app::App, ids::MessageId, text::without_mark, time::UnixMillis, trace_parent::TraceParent,
 };
 
 use crate::{
-    apps::{CachedApp, MessagePlaces},
+    apps::CachedApp,
     handlers::{
-        Handlers,
         idempotency::{KnownNonces, checked_key, identify},
+        push::{CheckedPush, PushHandler, ReadPush},
     },
     message::Push,
     publisher::PushGroup,
     rejection::Rejection,
 };
 
-/// How much of a body is checked before other requests have their turn, in bytes: about half a
+/// A part of a body that is checked before other requests have their turn, in bytes: about half a
 /// millisecond of work.
 const PORTION: usize = 64 * 1024;
-/// What checking a line costs beside its bytes, counted in bytes of a portion.
+/// The cost of checking a line beside its bytes, counted in bytes of a portion.
 const LINE_COST: usize = 128;
-/// How many lines of white space a body may have: each takes time, and there is room for millions.
+/// The most lines of white space in a body: each takes time, and there is room for millions.
 const MAX_BLANK: usize = 10_000;
 /// About how many bytes a job has more than its line.
 const JOB_OVERHEAD: usize = 192;
@@ -40,28 +34,13 @@ pub(super) enum CheckedLine {
     Rejected(Rejection),
 }
 
-/// A line whose fields are valid.
-struct ReadLine<'a> {
-    push: Push<'a>,
-    id: MessageId,
-    /// The id was derived from an idempotency key.
-    has_key: bool,
-}
-
-/// A line that is valid.
-enum Checked {
-    DryRun(MessageId),
-    /// Its job is written, and it has this place within the app's quotas of messages.
-    Job(MessageId, Option<Box<MessagePlaces>>),
-}
-
 /// The lines of a request after their checks, and the groups of their jobs.
 pub(super) struct CheckedLines {
     pub(super) lines: Vec<CheckedLine>,
     pub(super) groups: Vec<PushGroup>,
 }
 
-impl Handlers {
+impl PushHandler {
     /// Checks the first `allowed` lines of a body. `trace` is what the spans of their jobs follow.
     pub(super) async fn check_lines(
         &self,
@@ -70,10 +49,10 @@ impl Handlers {
         allowed: usize,
         trace: Option<TraceParent>,
     ) -> CheckedLines {
-        self.learn_usage(app).await;
+        self.usage.learn(app).await;
         let stamp = (UnixMillis::now(), trace);
         // For all portions together, so that an index that is away holds the request up once.
-        let until = self.ledger_deadline();
+        let until = self.keys.ledger_deadline();
         let mut groups = self.publisher.push_groups(allowed, body.len() + allowed * JOB_OVERHEAD);
         let mut checked = Vec::with_capacity(allowed);
         // Each job is written into this buffer, and then appended to its group.
@@ -86,15 +65,14 @@ impl Handlers {
             let keyed: Vec<MessageId> = keyed.collect();
             let known = match keyed.is_empty() {
                 true => KnownNonces::default(),
-                false => self.known_nonces(&app.app, keyed, until).await,
+                false => self.keys.known_nonces(&app.app, keyed, until).await,
             };
             for line in read {
                 job.clear();
-                let line =
-                    line.and_then(|line| self.check_line(app, line, &known, stamp, &mut job));
+                let line = line.and_then(|line| self.check(app, line, &known, stamp, &mut job));
                 checked.push(match line {
-                    Ok(Checked::DryRun(id)) => CheckedLine::DryRun(id),
-                    Ok(Checked::Job(id, place)) => {
+                    Ok(CheckedPush::DryRun(id)) => CheckedLine::DryRun(id),
+                    Ok(CheckedPush::Job(id, place)) => {
                         CheckedLine::InGroup(id, groups.add(&job, place))
                     }
                     Err(rejection) => CheckedLine::Rejected(rejection),
@@ -106,55 +84,21 @@ impl Handlers {
     }
 
     /// Reads a line and checks its fields.
-    fn read_line<'a>(&self, app: &App, line: &'a [u8]) -> Result<ReadLine<'a>, Rejection> {
-        let limit = self.settings.http.max_body;
+    fn read_line<'a>(&self, app: &App, line: &'a [u8]) -> Result<ReadPush<'a>, Rejection> {
+        let limit = self.http.max_body;
         if line.len() > limit {
             return Err(Rejection::MessageTooLarge(limit));
         }
-        let (push, key) = Push::read_line(line, self.settings.rules)?;
+        let (push, key) = Push::read_line(line, self.rules)?;
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
         let key = key.transpose()?;
         let id = identify(app, key, push.audience_kind(), push.dry_run);
         let has_key = key.is_some();
-        Ok(ReadLine { push, id, has_key })
-    }
-
-    /// The checks of a line that was read. Its job is written unless it is a dry run.
-    fn check_line(
-        &self,
-        cached: &CachedApp,
-        line: ReadLine<'_>,
-        known: &KnownNonces,
-        (now, trace): (UnixMillis, Option<TraceParent>),
-        job: &mut Vec<u8>,
-    ) -> Result<Checked, Rejection> {
-        let ReadLine { push, id, has_key } = line;
-        let (app, kind, dry_run) = (&cached.app, push.audience_kind(), push.dry_run);
-        let sequence = self.sequence.next();
-        let (payload, audience) = push.into_parts(id, app.app_id.clone(), now, sequence);
-        let place = match dry_run {
-            true => None,
-            false => self.place(cached, kind.into(), now, payload.expires_at)?,
-        };
-        let dedup_nonce = match has_key {
-            true => {
-                let fingerprint = Fingerprint::of(&payload, &audience);
-                self.keyed_nonce(&app.app_id, id, fingerprint, known, dry_run)?
-            }
-            false => 0,
-        };
-        if dry_run {
-            return Ok(Checked::DryRun(id));
-        }
-        let (app_generation, counted) = (app.generation, place.is_some());
-        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
-        write_job(job, &payload, &audience, marks)
-            .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
-        Ok(Checked::Job(id, place))
+        Ok(ReadPush { push, id, has_key })
     }
 }
 
-/// The next lines whose checks take the time of a portion.
+/// Takes the next lines whose checks take the time of a portion.
 fn next_portion<'a>(
     lines: &mut std::iter::Peekable<impl Iterator<Item = &'a [u8]>>,
 ) -> impl Iterator<Item = &'a [u8]> {
@@ -168,18 +112,18 @@ fn next_portion<'a>(
     })
 }
 
-/// The lines that are pushes.
+/// Returns the lines that are pushes.
 fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     all_lines(body).filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// The lines without the byte order mark that each may have at its beginning: one that is not the first
+/// Returns the lines without the byte order mark that each may have at its beginning: one that is not the first
 /// has it where files were joined.
 fn all_lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     body.split(|b| *b == b'\n').map(without_mark)
 }
 
-/// How many lines are pushes.
+/// Counts the lines that are pushes.
 ///
 /// # Errors
 /// If there is none, or more than `limit`; or if more than [`MAX_BLANK`] lines are none.

@@ -17,6 +17,8 @@
 
 mod check;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::body::Body;
 use push_model::{app::Scope, time::UnixMillis, trace_parent::TraceParent};
@@ -24,42 +26,46 @@ use tokio::time::Instant;
 
 use self::check::{CheckedLine, CheckedLines, count_lines};
 use super::{
-    authentication::Caller,
-    body::{Buffered, unread_message},
-    context::Handlers,
     media_type::NDJSON,
-    push::unpublished,
+    push::{PushHandler, unpublished},
 };
 use crate::{
-    apps::{CachedApp, Quota},
-    body::{Purpose, RequestBody, Reservation},
+    apps::{CachedApp, RateStatus},
+    body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
-    metrics::AppPushes,
+    metrics::{AppPushes, Metrics},
     publisher::{NotPublished, PushGroup},
     rejection::Rejection,
     reply::{Lines, Reply},
     settings::LINE_MEMORY,
 };
 
-impl Handlers {
+/// Answers batch requests.
+#[derive(Debug)]
+pub(super) struct BatchHandler {
+    pub(super) pushes: Arc<PushHandler>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl BatchHandler {
     /// Checks and publishes the pushes of a request, and answers each.
-    pub(super) async fn push_batch(
+    pub(super) async fn push(
         &self,
         app: &str,
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Reply, Rejection> {
-        let Caller { cached, .. } =
-            self.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
-        let answered = self.check_batch(&cached, head, body).await;
+        let logins = &self.pushes.logins;
+        let caller = logins.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
+        let answered = self.check_and_publish(&caller.cached, head, body).await;
         if answered.is_err() {
-            cached.pushes.rejected.inc();
+            caller.cached.pushes.rejected.inc();
         }
         answered
     }
 
     /// The checks after the secret, and publishing.
-    async fn check_batch(
+    async fn check_and_publish(
         &self,
         cached: &CachedApp,
         head: &Head<'_>,
@@ -67,39 +73,40 @@ impl Handlers {
     ) -> Result<Reply, Rejection> {
         cached.check_takes_pushes().await?;
         if let Some(limits) = &cached.limits
-            && let Err(quota) = limits.pushes.check(Instant::now())
+            && let Err(rate) = limits.pushes.check(Instant::now())
         {
-            return Err(cached.refusal(Rejection::TooFrequent(quota)).await);
+            return Err(cached.refusal(Rejection::TooFrequent(rate)).await);
         }
         NDJSON.check(head).map_err(Rejection::MessageMediaType)?;
-        let Buffered { bytes, mut memory } =
-            self.read_body(cached, Purpose::Batch, body, unread_message).await?;
-        let count = count_lines(&bytes, self.settings.http.max_batch_lines)?;
+        let http = &self.pushes.http;
+        let read = body.read_for(&cached.memory, Purpose::Batch, http, BodyError::of_message);
+        let Buffered { bytes, mut memory } = read.await?;
+        let count = count_lines(&bytes, http.max_batch_lines)?;
         if head.idempotency_key.is_some() {
             let problem = "the header Idempotency-Key is for a single push: here each line has \
                            its own, in the field idempotency_key";
             return Err(Rejection::MessageIllegal(problem.into()));
         }
         memory.grow(count * LINE_MEMORY)?;
-        let (allowed, quota) = match &cached.limits {
+        let (allowed, rate) = match &cached.limits {
             Some(limits) => match limits.pushes.acquire_up_to(count, Instant::now()) {
-                (0, quota) => {
+                (0, rate) => {
                     drop((bytes, memory));
-                    return Err(cached.refusal(Rejection::TooFrequent(quota)).await);
+                    return Err(cached.refusal(Rejection::TooFrequent(rate)).await);
                 }
-                (allowed, quota) => (allowed, Some(quota)),
+                (allowed, rate) => (allowed, Some(rate)),
             },
             None => (count, None),
         };
 
-        let trace = self.note_messages(head, allowed);
-        let mut checked = self.check_lines(cached, &bytes, allowed, trace).await;
+        let trace = head.note_messages(allowed);
+        let mut checked = self.pushes.check_lines(cached, &bytes, allowed, trace).await;
         drop(bytes);
-        if let Some(quota) = quota {
-            let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(quota));
+        if let Some(rate) = rate {
+            let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(rate));
             checked.lines.resize_with(count, too_frequent);
         }
-        self.publish_lines(checked, memory, quota, &cached.pushes, trace).await
+        self.publish_lines(checked, memory, rate, &cached.pushes, trace).await
     }
 
     /// Publishes the groups, and answers every line.
@@ -107,7 +114,7 @@ impl Handlers {
         &self,
         checked: CheckedLines,
         mut memory: Reservation,
-        quota: Option<Quota>,
+        rate: Option<RateStatus>,
         counters: &AppPushes,
         trace: Option<TraceParent>,
     ) -> Result<Reply, Rejection> {
@@ -117,7 +124,7 @@ impl Handlers {
             (group, share)
         };
         let groups = groups.into_iter().map(with_memory).collect();
-        let results = self.publisher.publish_groups(groups, trace).await;
+        let results = self.pushes.publisher.publish_groups(groups, trace).await;
         if let Some(why) = nothing_taken(&results) {
             return Err(unpublished(why));
         }
@@ -152,14 +159,14 @@ impl Handlers {
         }
         self.metrics.answered_lines(200, accepted);
         let mut reply = answers.reply();
-        if let Some(quota) = quota {
-            reply.put_quota(quota);
+        if let Some(rate) = rate {
+            reply.put_rate(rate);
         }
         Ok(reply)
     }
 }
 
-/// Why the queue took no group. None if it took one, or there was none.
+/// Returns why the queue took no group, or none if it took one or there was none.
 fn nothing_taken(results: &[Result<(), NotPublished>]) -> Option<NotPublished> {
     let mut whys = results.iter().map(|result| result.as_ref().err());
     let first = whys.next()??;

@@ -1,4 +1,4 @@
-//! Which pushes go into one envelope, and when it is sent.
+//! Tests of which pushes go into one envelope, and when it is sent.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What a connection is doing, and which time limit applies meanwhile.
+//! The activity of a connection, and the time limit that applies meanwhile.
 //!
 //! A request only notes here what it does. One timer for each connection
 //! ([`Interruptions`](super::timeouts::Interruptions)) checks the notes when the earliest possible
@@ -35,12 +35,12 @@ const IDLE: u8 = 3;
 /// The last answer is being written.
 const ANSWERING: u8 = 4;
 
-/// How long after a request its connection is kept in any case: the answer may be on its way.
+/// The time after a request for which its connection is kept in any case: the answer may be on its way.
 const AFTER_ANSWER: Duration = Duration::from_millis(100);
-/// How long a connection is kept in any case whose client reads a long answer.
+/// The time for which a connection is kept in any case while its client reads a long answer.
 const WHILE_ANSWERING: Duration = Duration::from_secs(10);
-/// How long a connection is kept in any case on which a request waits for its body; so old is one
-/// without a first request before others are kept rather than it.
+/// The time for which a connection is kept in any case while a request waits for its body, and the age of one
+/// without a first request from which on it may be evicted before others.
 const WHILE_RECEIVING: Duration = Duration::from_secs(1);
 
 /// The activity of one connection. The connection's stages and its timer share it.
@@ -48,11 +48,11 @@ const WHILE_RECEIVING: Duration = Duration::from_secs(1);
 pub(super) struct Activity {
     accepted: Instant,
     phase: AtomicU8,
-    /// When the phase began, in milliseconds since the accept. While requests are in work: when the
+    /// The beginning of the phase, in milliseconds since the accept. While requests are in work: when the
     /// last of them began to wait for its body.
     since: AtomicU64,
     requests: Requests,
-    /// Whether this is HTTP/2, in which bytes that arrive need not be a request's head.
+    /// This is HTTP/2, in which bytes that arrive need not be a request's head.
     multiplexed: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Timeout {
     Idle,
 }
 
-/// Why a connection may be closed for another one, and for how long it has been so. The greatest is
+/// The reason why a connection may be closed for another one, and the time since it may. The greatest is
 /// closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Evictable {
@@ -75,6 +75,17 @@ pub(super) enum Evictable {
     Receiving(Duration),
     /// Nothing is in work.
     Idle(Duration),
+}
+
+impl Evictable {
+    /// Returns the reason, which is the higher the sooner the connection is closed, and the time.
+    pub(super) const fn rank(self) -> (u8, Duration) {
+        match self {
+            Self::New(lasts) => (0, lasts),
+            Self::Receiving(lasts) => (1, lasts),
+            Self::Idle(lasts) => (2, lasts),
+        }
+    }
 }
 
 /// Counts a request as in work until it is dropped.
@@ -124,7 +135,7 @@ impl Activity {
         self.multiplexed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request is in work.
+    /// Returns true if a request is in work.
     pub(super) fn is_in_work(&self) -> bool {
         self.requests.any()
     }
@@ -138,12 +149,12 @@ impl Activity {
         Some(RequestGuard(Arc::clone(self)))
     }
 
-    /// How long the connection has been open.
+    /// Returns the time for which the connection has been open.
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.accepted)
     }
 
-    /// What the connection is doing, for the log.
+    /// Describes the activity for the log.
     pub(super) fn describe(&self) -> &'static str {
         match self.phase.load(Ordering::Relaxed) {
             NEW => "waiting for a first request",
@@ -154,7 +165,7 @@ impl Activity {
         }
     }
 
-    /// Whether the connection may be closed for another one.
+    /// Returns why the connection may be closed for another one, if it may.
     pub(super) fn evictable(&self, now: Instant) -> Option<Evictable> {
         let since = Duration::from_millis(self.since.load(Ordering::Relaxed));
         let lasts = self.age(now).saturating_sub(since);
@@ -179,7 +190,7 @@ impl Activity {
         self.requests.close()
     }
 
-    /// When to check again.
+    /// Returns the time of the next check.
     ///
     /// # Errors
     /// The time limit that has passed.
@@ -251,7 +262,6 @@ mod tests {
 
     fn http() -> HttpSettings {
         HttpSettings {
-            fast_path: true,
             max_connections: 1,
             max_connections_is_given: false,
             max_connections_per_address: None,

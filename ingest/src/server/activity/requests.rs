@@ -41,12 +41,12 @@ impl Requests {
         self.0.fetch_sub(ONE_RECEIVING, Ordering::Relaxed) & CLOSED == 0
     }
 
-    /// Whether a request is in work.
+    /// Returns true if a request is in work.
     pub(super) fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) & IN_WORK > 0
     }
 
-    /// Whether all requests, if there are any, wait for their bodies.
+    /// Returns true if all requests, if there are any, wait for their bodies.
     pub(super) fn are_all_receiving(&self) -> bool {
         all_receiving(self.0.load(Ordering::Relaxed))
     }

@@ -1,25 +1,21 @@
-//! What admits connections when more come than the service has room for.
+//! Admits connections when more come than the service has room for.
 //!
 //! All connections together have a bound, and those of one address have one of their own, so that
 //! one address leaves room for others. At either bound a new connection takes the place of an idle
-//! one, in which no request is in work: at the bound of its address, of one of the same address; at
-//! the bound of all, of one of the address that has the most, or, if none of those is idle, of any.
-//! So connections that lie idle, however many, keep no other client out for longer than it takes to
-//! close one of them; and a reverse proxy, from whose address all connections come, loses idle ones
-//! only. Where none is idle, one goes whose requests all wait for their bodies. A connection with a
-//! request in work that has its body is never closed for another: it may have been accepted, and
-//! must be answered.
+//! one ([`register`]). So connections that lie idle, however many, keep no other client out for longer
+//! than it takes to close one of them; and a reverse proxy, from whose address all connections come,
+//! loses idle ones only. A connection with a request in work that has its body is never closed for
+//! another: it may have been accepted, and must be answered.
 //!
 //! A connection that makes room is told so, in the way of its protocol (GOAWAY, `close_notify`, the
 //! end of this side), so that its client sends nothing more over it. The newcomer does not wait for
 //! that: for a moment ([`GOODBYE`]) a few connections more are open than are served. When too many
-//! do that at once, the next is closed without a word.
+//! do that together, the next is closed without a word.
 //!
-//! `register` has the connections that are served, `search` says which of them is closed, `share` is what
-//! those of one address may hold.
+//! `register` has the connections that are served and closes one of them, `share` bounds what those of one
+//! address hold together.
 
 mod register;
-mod search;
 mod share;
 
 use std::{
@@ -40,9 +36,9 @@ pub(super) use self::share::AddressShare;
 use super::{activity::Activity, http2::unchecked_per_address};
 use crate::{client::Client, metrics::Metrics, settings::HttpSettings};
 
-/// How long a new connection waits until the one that is closed for it has ended.
+/// The time for which a new connection waits until the one that is closed for it has ended.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection that was told to end for another one may take to do so.
+/// The time that a connection has to end after it was told to.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Admits connections, and closes idle ones for new ones.
@@ -55,7 +51,7 @@ pub(super) struct Admission {
     metrics: Arc<Metrics>,
 }
 
-/// Why a connection is not served.
+/// The reason why a connection is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
     /// All connections have requests in work.
@@ -113,7 +109,7 @@ impl Admission {
         Ok(Admitted { register: Arc::clone(&self.register), id, share, permit: Some(permit) })
     }
 
-    /// Notes which task serves a connection, and what tells it to stop. From then on the connection
+    /// Notes the task that serves a connection and the token that stops it. From then on the connection
     /// can be closed for another.
     pub(super) fn set_task(
         &self,
@@ -124,7 +120,7 @@ impl Admission {
         lock(&self.register).set_task(connection, Task { task, stop });
     }
 
-    /// Closes a connection. False if there is none that may be closed.
+    /// Closes a connection. Returns false if there is none that may be closed.
     fn evict(&self, evict: impl FnOnce(&mut Register, Instant) -> Option<Evicted>) -> bool {
         let Some(evicted) = evict(&mut lock(&self.register), Instant::now()) else { return false };
         self.metrics.evicted.inc();
@@ -154,7 +150,7 @@ impl Admitted {
         self.id
     }
 
-    /// What it holds together with the other connections of its address.
+    /// The share of its address.
     pub(super) fn share(&self) -> &Arc<AddressShare> {
         &self.share
     }

@@ -1,23 +1,43 @@
-//! The connections that are served, by address.
+//! The connections that are served, and the rule by which one of them is closed for a new one.
 //!
-//! Each has the task that serves it, by which it is told to end when it makes room for another;
-//! `search` finds the one that does.
+//! - An idle connection is closed before one whose requests all wait for their bodies, and that before one
+//!   that is new. Nothing else is closed.
+//! - The address that has the most connections loses one first, and of these the one that has been idle
+//!   for the longest.
+//! - A connection that is not idle is closed only for a newcomer of its own address or of one that has
+//!   fewer, so that no address takes from another what it is about to use.
+//! - At the bound of an address only its own are closed.
+//!
+//! Requests note what they do without a lock, so no order of the connections is kept. When one is to be
+//! closed, all of them are looked at and the best are remembered for the next newcomers. Looking takes a
+//! tenth of the time at most ([`PAUSE_FACTOR`]), however many newcomers come.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
-use tokio::task::AbortHandle;
+use tokio::{task::AbortHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{search::Turns, share::AddressShare};
-use crate::{client::Client, server::activity::Activity};
+use super::share::AddressShare;
+use crate::{
+    client::Client,
+    server::activity::{Activity, Evictable},
+};
 
-/// How many connections at once may be open that were told to end for others.
+/// The most open connections that were told to end for others.
 pub(super) const MAX_TOLD: usize = 64;
+/// The most connections that are remembered because they may be closed.
+const MAX_FOUND: usize = 256;
+/// The time for which they are remembered. Later, others may have been idle for longer.
+const FRESH: Duration = Duration::from_secs(1);
+/// The pause after a look, as a multiple of the time that it took.
+const PAUSE_FACTOR: u32 = 9;
 
-/// What identifies a connection.
+/// The identity of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) struct ConnectionId {
     pub(super) client: Client,
@@ -28,18 +48,15 @@ pub(in crate::server) struct ConnectionId {
 #[derive(Debug, Default)]
 pub(super) struct Register {
     next_id: u64,
-    /// How many HTTP/2 requests whose secret was not checked each address may have.
+    /// The most HTTP/2 requests of each address whose secret was not checked.
     requests_per_address: usize,
-    pub(super) groups: HashMap<Client, Group>,
-    /// The addresses by the number of their connections.
-    pub(super) by_count: BTreeSet<(usize, Client)>,
-    /// How far the search for an idle connection has come.
-    pub(super) turns: Turns,
+    groups: HashMap<Client, Group>,
+    found: Found,
     /// The tasks of connections that were told to end for others, and have not yet.
-    pub(super) told: HashMap<u64, AbortHandle>,
+    told: HashMap<u64, AbortHandle>,
 }
 
-/// What serves a connection.
+/// The task that serves a connection.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) task: AbortHandle,
@@ -47,7 +64,7 @@ pub(super) struct Task {
     pub(super) stop: CancellationToken,
 }
 
-/// How a connection was closed for another.
+/// The way in which a connection was closed for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Evicted {
     /// It was told to end, with this number.
@@ -56,19 +73,68 @@ pub(super) enum Evicted {
     CutOff,
 }
 
-/// The connections of one address, in the order of their accept.
+/// The connections of one address.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) share: Arc<AddressShare>,
-    pub(super) connections: BTreeMap<u64, Entry>,
-    /// Where the next sample begins.
-    pub(super) next_sample: u64,
+struct Group {
+    share: Arc<AddressShare>,
+    connections: BTreeMap<u64, Entry>,
+    found: Found,
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) activity: Arc<Activity>,
-    pub(super) task: Option<Task>,
+struct Entry {
+    activity: Arc<Activity>,
+    task: Option<Task>,
+}
+
+/// Connections that may be closed, the best last.
+#[derive(Debug, Default)]
+struct Found {
+    connections: Vec<ConnectionId>,
+    /// The time at which they were found.
+    looked_at: Option<Instant>,
+    /// No look is made before this time.
+    next_look: Option<Instant>,
+}
+
+/// The rank of a connection that may be closed: why it may, how many connections its address has if those
+/// of the address with a higher rank are closed before it, and for how long it has been so.
+type Rank = (u8, usize, Duration);
+
+impl Found {
+    /// Takes the best connection.
+    fn next(&mut self, now: Instant) -> Option<ConnectionId> {
+        let is_fresh = self.looked_at.is_some_and(|at| now.duration_since(at) < FRESH);
+        if is_fresh { self.connections.pop() } else { None }
+    }
+
+    fn may_look(&self, now: Instant) -> bool {
+        self.next_look.is_none_or(|next| now >= next)
+    }
+
+    /// Remembers the best of these.
+    fn keep(&mut self, mut all: Vec<(Rank, ConnectionId)>, begun: Instant) {
+        all.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
+        all.truncate(MAX_FOUND);
+        self.connections = all.into_iter().rev().map(|(_, connection)| connection).collect();
+        let now = Instant::now();
+        self.looked_at = Some(now);
+        self.next_look = Some(now + (now - begun) * PAUSE_FACTOR);
+    }
+}
+
+impl Group {
+    /// Adds the connections that may be closed.
+    fn rank(&self, client: Client, now: Instant, all: &mut Vec<(Rank, ConnectionId)>) {
+        let served = self.connections.iter().filter(|(_, entry)| entry.task.is_some());
+        let mut own: Vec<(Evictable, u64)> =
+            served.filter_map(|(id, entry)| Some((entry.activity.evictable(now)?, *id))).collect();
+        own.sort_unstable_by_key(|(evictable, _)| Reverse(*evictable));
+        all.extend((0..).zip(own).map(|(before, (evictable, id))| {
+            let (why, lasts) = evictable.rank();
+            ((why, self.connections.len() - before, lasts), ConnectionId { client, id })
+        }));
+    }
 }
 
 impl Register {
@@ -90,13 +156,10 @@ impl Register {
         let group = self.groups.entry(client).or_insert_with(|| Group {
             share: Arc::new(AddressShare::new(self.requests_per_address)),
             connections: BTreeMap::new(),
-            next_sample: 0,
+            found: Found::default(),
         });
-        let share = Arc::clone(&group.share);
-        let count = group.connections.len();
         group.connections.insert(self.next_id, Entry { activity, task: None });
-        self.recount(client, count, count + 1);
-        (ConnectionId { client, id: self.next_id }, share)
+        (ConnectionId { client, id: self.next_id }, Arc::clone(&group.share))
     }
 
     pub(super) fn set_task(&mut self, ConnectionId { client, id }: ConnectionId, task: Task) {
@@ -108,33 +171,85 @@ impl Register {
         }
     }
 
-    /// Removes a connection that has ended. Whether it was told to end for another.
+    /// Removes a connection that has ended. Returns true if it was told to end for another.
     pub(super) fn remove(&mut self, connection: ConnectionId) -> bool {
-        // One that was closed for another is counted no longer.
+        // Closed connections are already uncounted.
         self.take(connection);
         self.told.remove(&connection.id).is_some()
     }
 
     fn take(&mut self, ConnectionId { client, id }: ConnectionId) -> Option<Entry> {
         let group = self.groups.get_mut(&client)?;
-        let count = group.connections.len();
         let entry = group.connections.remove(&id)?;
-        if count == 1 {
+        if group.connections.is_empty() {
             self.groups.remove(&client);
         }
-        self.recount(client, count, count - 1);
         Some(entry)
     }
 
-    fn recount(&mut self, client: Client, before: usize, after: usize) {
-        self.by_count.remove(&(before, client));
-        if after > 0 {
-            self.by_count.insert((after, client));
+    /// Closes a connection for one of this address. Returns `None` if none may be closed.
+    pub(super) fn evict_for(&mut self, newcomer: Client, now: Instant) -> Option<Evicted> {
+        if let Some(evicted) = self.evict_found(newcomer, now) {
+            return Some(evicted);
+        }
+        if !self.found.may_look(now) {
+            return None;
+        }
+        let mut all = Vec::new();
+        self.groups.iter().for_each(|(client, group)| group.rank(*client, now, &mut all));
+        self.found.keep(all, now);
+        self.evict_found(newcomer, now)
+    }
+
+    fn evict_found(&mut self, newcomer: Client, now: Instant) -> Option<Evicted> {
+        while let Some(connection) = self.found.next(now) {
+            if let Some(evicted) = self.close(connection, newcomer, now) {
+                return Some(evicted);
+            }
+        }
+        None
+    }
+
+    /// Closes a connection of this address for another one of it. Returns `None` if none may be closed.
+    pub(super) fn evict_one_of(&mut self, client: Client, now: Instant) -> Option<Evicted> {
+        let mut has_looked = false;
+        loop {
+            let group = self.groups.get_mut(&client)?;
+            if let Some(connection) = group.found.next(now) {
+                if let Some(evicted) = self.close(connection, client, now) {
+                    return Some(evicted);
+                }
+            } else if has_looked || !group.found.may_look(now) {
+                return None;
+            } else {
+                has_looked = true;
+                let mut own = Vec::new();
+                group.rank(client, now, &mut own);
+                group.found.keep(own, now);
+            }
         }
     }
 
+    /// Closes a connection, if it may still be closed for one of this address.
+    fn close(
+        &mut self,
+        connection: ConnectionId,
+        newcomer: Client,
+        now: Instant,
+    ) -> Option<Evicted> {
+        let ConnectionId { client, id } = connection;
+        let entry = self.groups.get(&client)?.connections.get(&id)?;
+        let is_idle = matches!(entry.activity.evictable(now)?, Evictable::Idle(_));
+        let may_lose_more = client == newcomer || self.count(client) > self.count(newcomer);
+        // A request may have begun since, and then it is answered.
+        if !(is_idle || may_lose_more) || !entry.activity.evict() {
+            return None;
+        }
+        self.end(connection)
+    }
+
     /// Ends a connection that takes no more requests.
-    pub(super) fn end(&mut self, connection: ConnectionId) -> Option<Evicted> {
+    fn end(&mut self, connection: ConnectionId) -> Option<Evicted> {
         let Task { task, stop } = self.take(connection)?.task?;
         if self.told.len() < MAX_TOLD {
             stop.cancel();
@@ -155,25 +270,4 @@ impl Register {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use tokio::time::Instant;
-
-    use super::*;
-
-    #[test]
-    fn nothing_is_left_of_addresses_that_are_gone() {
-        let mut register = Register::default();
-        let ids: Vec<_> = (0..200)
-            .map(|n| {
-                let client = Client::of(Ipv4Addr::new(192, 0, 2, n).into());
-                register.add(client, Arc::new(Activity::new(Instant::now()))).0
-            })
-            .collect();
-        for id in ids {
-            assert!(!register.remove(id), "it was not told to end");
-        }
-        assert!(register.groups.is_empty() && register.by_count.is_empty());
-    }
-}
+mod tests;

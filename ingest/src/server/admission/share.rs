@@ -1,4 +1,4 @@
-//! What the connections of one address hold together.
+//! The share of one address: the resources that its connections hold together.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ pub(in crate::server) struct AddressShare {
 }
 
 impl AddressShare {
-    /// So many requests at once.
+    /// A share with so many concurrent requests.
     pub(in crate::server) fn new(requests: usize) -> Self {
         Self { requests: Arc::new(Semaphore::new(requests)), head_bytes: AtomicUsize::new(0) }
     }

@@ -10,26 +10,21 @@ use std::mem::MaybeUninit;
 
 use http::Method;
 
-use super::{byte_set::ByteSet, host::is_host};
+use super::{host::is_host, target::path};
 use crate::{
     client::{Peer, Sender},
     head::Head,
     rejection::Rejection,
 };
 
-/// A request may have so many headers, as with hyper.
+/// The most headers of a request.
 const MAX_HEADERS: usize = 100;
-/// A request with a longer target is left to hyper, which has a bound for it.
-const MAX_TARGET: usize = 8 * 1024;
-/// No body is announced to be longer: hyper counts no further.
+/// No body may be announced to be longer.
 const MAX_LENGTH: u64 = i64::MAX.unsigned_abs();
 
-/// What a target of the usual form consists of.
-static USUAL: ByteSet = ByteSet::alphanumeric_and(b"/-._~%:?=&");
-
-/// What some bytes begin with.
+/// The beginning of the bytes that were received.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::server) enum Parsed<'a> {
+pub(super) enum Parsed<'a> {
     /// The head of a request, whole.
     Request(Request<'a>),
     /// The beginning of what may become one.
@@ -40,21 +35,21 @@ pub(in crate::server) enum Parsed<'a> {
 
 /// A request, as its head announces it.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::server) struct Request<'a> {
-    /// How long the head is, with the empty line after it.
-    pub(in crate::server) head_bytes: usize,
-    pub(in crate::server) framing: Framing,
-    /// Whether the connection ends with its answer.
-    pub(in crate::server) is_last: bool,
-    /// Whether its answer has a body: that to HEAD has none.
-    pub(in crate::server) answer_has_body: bool,
-    /// What the handlers need, if the fast path may take it.
-    pub(in crate::server) usual: Option<Head<'a>>,
+pub(super) struct Request<'a> {
+    /// The length of the head, with the empty line after it.
+    pub(super) head_bytes: usize,
+    pub(super) framing: Framing,
+    /// The connection ends with its answer.
+    pub(super) is_last: bool,
+    /// Its answer has a body. That to HEAD has none.
+    pub(super) answer_has_body: bool,
+    /// The part that the handlers need.
+    pub(super) head: Head<'a>,
 }
 
-/// Where the body ends.
+/// The place where the body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::server) enum Framing {
+pub(super) enum Framing {
     /// After so many bytes.
     Sized(u64),
     /// After the last chunk.
@@ -62,7 +57,7 @@ pub(in crate::server) enum Framing {
 }
 
 /// Parses the head that these bytes of a client begin with, which may have `max_head` bytes.
-pub(in crate::server) fn parse<'a>(bytes: &'a [u8], max_head: usize, peer: &Peer) -> Parsed<'a> {
+pub(super) fn parse<'a>(bytes: &'a [u8], max_head: usize, peer: &Peer) -> Parsed<'a> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(bytes, &mut headers) {
@@ -109,17 +104,16 @@ fn read<'a>(
     } else {
         peer.itself()
     };
-    let usual = is_1_1 && framing != Framing::Chunked && !fields.expects;
     Ok(Request {
         head_bytes,
         framing,
         is_last: fields.closes || !is_1_1,
         answer_has_body: method != "HEAD",
-        usual: if usual { fields.into_head(method, target, sender) } else { None },
+        head: fields.into_head(method, target, sender)?,
     })
 }
 
-/// What the headers say.
+/// The headers that matter.
 #[derive(Debug, Default)]
 struct Fields<'a> {
     has_host: bool,
@@ -166,7 +160,8 @@ impl<'a> Fields<'a> {
             let mut options = value.split(|&b| b == b',');
             self.closes |= options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
         } else if is("expect") {
-            self.expects = true;
+            // Clients of HTTP/1.0 don't know it (RFC 9110 section 10.1.1).
+            self.expects |= is_1_1 && value.eq_ignore_ascii_case(b"100-continue");
         } else if is("authorization") {
             self.authorization.get_or_insert(value);
         } else if is("content-type") {
@@ -183,38 +178,29 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// The head as the handlers need it, if method and target are usual.
-    fn into_head(self, method: &str, target: &'a str, sender: Sender) -> Option<Head<'a>> {
-        Some(Head {
-            method: match method {
-                "POST" => Method::POST,
-                "GET" => Method::GET,
-                "PUT" => Method::PUT,
-                "DELETE" => Method::DELETE,
-                _ => return None,
-            },
+    /// The head as the handlers need it.
+    fn into_head(
+        self,
+        method: &str,
+        target: &'a str,
+        sender: Sender,
+    ) -> Result<Head<'a>, Rejection> {
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| Rejection::NotHttp)?;
+        Ok(Head {
+            path: path(&method, target).ok_or(Rejection::NotHttp)?,
+            method,
             peer: sender.address,
             is_claim_ignored: sender.is_claim_ignored,
-            path: path(target)?,
             authorization: self.authorization,
             content_type: self.content_type,
             content_encoding: self.content_encoding,
             idempotency_key: self.idempotency_key,
             traceparent: self.traceparent.filter(|_| !self.has_several_traceparents),
-            expects: false,
+            expects: self.expects,
             stream_head: None,
             has_span: false,
         })
     }
-}
-
-/// The path of a target in origin form (RFC 9112 section 3.2.1), without its query.
-fn path(target: &str) -> Option<&str> {
-    let is_usual = target.bytes().all(|b| USUAL.contains(b));
-    if target.len() > MAX_TARGET || !target.starts_with('/') || !is_usual {
-        return None;
-    }
-    target.split('?').next()
 }
 
 /// The length, written with digits and nothing else (RFC 9110 section 8.6).

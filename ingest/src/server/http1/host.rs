@@ -1,11 +1,26 @@
-//! Which values a `Host` header may have (RFC 9110 section 7.2, RFC 3986 section 3.2).
+//! The values that a `Host` header may have (RFC 9110 section 7.2, RFC 3986 section 3.2).
 
-use super::byte_set::ByteSet;
+/// The bytes that `reg-name` has without an escape: `unreserved` and `sub-delims`. A table, because each
+/// byte of `Host` is looked up with every request.
+static NAME: [bool; 256] = alphanumeric_and(b"-._~!$&'()*+,;=");
 
-/// What `reg-name` has without an escape: `unreserved` and `sub-delims`.
-static NAME: ByteSet = ByteSet::alphanumeric_and(b"-._~!$&'()*+,;=");
+/// Returns the set of all ASCII letters and digits, and these bytes.
+const fn alphanumeric_and(others: &[u8]) -> [bool; 256] {
+    let mut set = [false; 256];
+    let mut byte = 0;
+    while byte < set.len() {
+        set[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut other = 0;
+    while other < others.len() {
+        set[others[other] as usize] = true;
+        other += 1;
+    }
+    set
+}
 
-/// Whether this is `uri-host [ ":" port ]`. It may be empty, for a target without an authority.
+/// Returns true if this is `uri-host [ ":" port ]`. It may be empty, for a target without an authority.
 pub(super) fn is_host(value: &[u8]) -> bool {
     let (host, port) = match value {
         [b'[', rest @ ..] => {
@@ -28,7 +43,7 @@ fn is_registered_name(mut name: &[u8]) -> bool {
         name = match name {
             [] => return true,
             [b'%', a, b, rest @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => rest,
-            [b, rest @ ..] if NAME.contains(*b) => rest,
+            [b, rest @ ..] if NAME[usize::from(*b)] => rest,
             _ => return false,
         }
     }

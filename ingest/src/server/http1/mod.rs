@@ -1,17 +1,23 @@
 //! An HTTP/1 connection: one request after the other, until it ends.
 //!
-//! Each head is read here (`head`), by rules that leave no doubt where its request ends; a request
-//! that breaks them is refused before anything else looks at it. Then it takes one of two paths to
-//! the handlers, the [fast path](super::fast_path) or [hyper](super::hyper). The answer is written
-//! here again. So a request is refused, answered and timed alike on both paths.
+//! Each head is read by rules that leave no doubt where its request ends. A request that breaks them is
+//! refused before anything else looks at it, and the connection ends, because what follows may be a part
+//! of it.
+//!
+//! A general server pays with each request for all that HTTP allows besides; `docs/benchmarks.md` has what
+//! hyper costs in place of this module.
 //!
 //! - `head`: what a head says, and which heads are refused
-//! - `host`: which values a `Host` header may have
-//! - `byte_set`: sets of bytes, of which both have one
+//! - `target`, `host`: which targets and `Host` headers a head may have
+//! - `body`, `chunks`: the body, of known length or in chunks
 
-mod byte_set;
+mod body;
+mod chunks;
 mod head;
 mod host;
+mod target;
+#[cfg(test)]
+mod tests;
 
 use bytes::Buf;
 use tokio::{
@@ -19,16 +25,21 @@ use tokio::{
     time::Instant,
 };
 
-#[cfg(test)]
-pub(super) use self::head::Request;
-pub(super) use self::head::{Framing, Parsed, parse};
+use self::{
+    body::Http1Body,
+    head::{Parsed, parse},
+};
 use super::{
-    activity::Timeout, close::End, connection::Connection, fast_path, hyper, receiving::MAKES_ROOM,
-    recognise::empty_lines, stream::Stream, timeouts::Interruption,
+    activity::Timeout,
+    close::End,
+    connection::Connection,
+    receiving::{self, MAKES_ROOM},
+    stream::Stream,
+    timeouts::Interruption,
 };
 use crate::{client::Peer, rejection::Rejection, reply::Date};
 
-/// How much is read at once at least, in bytes.
+/// The size of the smallest read, in bytes.
 const MIN_READ: usize = 4096;
 /// A head that takes more reads than this is not parsed again until it is whole: a head that comes
 /// byte by byte would be parsed once for each byte.
@@ -89,33 +100,13 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
 
         let Some(in_work) = activity.begin_request() else { break End::AfterReply(MAKES_ROOM) };
         let (is_last, has_body) = (request.is_last, request.answer_has_body);
-        let mut to_come = 0;
-        let mut reply = match (request.usual, request.framing) {
-            (Some(head), Framing::Sized(length)) if http.fast_path => {
-                let after_head = &received[request.head_bytes..];
-                let (reply, used, rest) =
-                    fast_path::answer(&head, length, after_head, &mut stream, &handlers, &in_work)
-                        .await;
-                received.advance(request.head_bytes + used);
-                to_come = rest;
-                reply
-            }
-            // Boxed: few requests need it, and its state would make the future of every connection
-            // larger.
-            _ => match Box::pin(hyper::answer_http1(
-                &mut stream,
-                &mut received,
-                &handlers,
-                &peer,
-                &http,
-                &in_work,
-            ))
-            .await
-            {
-                Ok(reply) => reply,
-                Err(end) => break end,
-            },
-        };
+        let (head_bytes, after_head) = (request.head_bytes, &received[request.head_bytes..]);
+        let expects = request.head.expects;
+        let mut body = Http1Body::new(&mut stream, after_head, request.framing, expects);
+        let mut reply = receiving::answer(&handlers, &request.head, &mut body, &in_work).await;
+        let (taken, mut to_come) = body.into_rest();
+        received.advance(head_bytes + taken);
+        to_come.give_back(&mut received);
         reply.close |= is_last || interruptions.is_stopping();
         let answering = in_work.answer();
 
@@ -146,14 +137,14 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
         if reply.close || (received.is_empty() && interruptions.is_stopping()) {
             break End::Graceful;
         }
-        if !fast_path::discard_rest(to_come, &mut stream, http.max_body).await {
+        if !to_come.discard(&mut stream, &mut received, http.max_body).await {
             break End::Graceful;
         }
     };
     (stream, end)
 }
 
-/// Whether the end of a head can be in what came after the first `seen` bytes.
+/// Returns true if the end of a head can be in what came after the first `seen` bytes.
 fn ends_a_head(received: &[u8], seen: usize) -> bool {
     let from = seen.saturating_sub(b"\n\r".len());
     received[from..].windows(2).any(|two| two == b"\n\n" || two == b"\n\r")
@@ -164,18 +155,12 @@ fn failed(peer: &Peer, error: &std::io::Error) -> End {
     End::Graceful
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_head_is_seen_wherever_it_is_cut() {
-        for head in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\nHost: x\n\n"] {
-            let bytes = head.as_bytes();
-            for seen in 0..bytes.len() {
-                assert!(ends_a_head(bytes, seen), "{seen} of {head:?}");
-                assert!(!ends_a_head(&bytes[..seen.min(20)], 0), "{seen}");
-            }
-        }
+/// Counts the bytes of empty lines at the beginning. Some clients send one after a body,
+/// and it belongs to no request (RFC 9112 section 2.2).
+fn empty_lines(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let [b'\n', after @ ..] | [b'\r', b'\n', after @ ..] = rest {
+        rest = after;
     }
+    bytes.len() - rest.len()
 }

@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame, SizeHint};
 #[derive(Debug)]
 pub(super) struct StreamBody {
     stream: RecvStream,
-    /// How many bytes are still to come, if they were announced. h2 holds the client to that.
+    /// The number of bytes that are still to come, if they were announced. h2 holds the client to that.
     to_come: Option<u64>,
     has_data: bool,
 }

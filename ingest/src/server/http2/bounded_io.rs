@@ -30,19 +30,19 @@ use crate::{
     server::admission::AddressShare,
 };
 
-/// How long a client may read nothing of what is to be sent.
+/// The longest time for which a client may read nothing although bytes wait for it.
 const UNREAD_TIME: Duration = Duration::from_secs(10);
-/// How much is read at once, in bytes.
+/// The size of one read, in bytes.
 const READ: usize = 16 * 1024;
 
 /// A stream whose reads and writes are bounded.
 pub(super) struct BoundedIo<S> {
     stream: S,
-    /// What was received and not handed on.
+    /// Bytes that were received and not handed on.
     received: BytesMut,
     /// Set once some of it was handed on, whose room is still held in front of the rest.
     has_gap: bool,
-    /// How many bytes of it were looked at, and how many of those can be handed on.
+    /// The number of its bytes that were looked at, and of those that can be handed on.
     scanned: usize,
     whole: usize,
     blocks: HeadBlocks,
@@ -85,7 +85,7 @@ impl Drop for HeldBytes {
 }
 
 impl<S> BoundedIo<S> {
-    /// Of a connection whose first bytes were `received` already. A block may have `max_block` bytes and
+    /// Wraps a connection whose first bytes were `received` already. A block may have `max_block` bytes and
     /// take `head_time`.
     pub(super) fn new(
         stream: S,

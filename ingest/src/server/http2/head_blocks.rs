@@ -1,4 +1,4 @@
-//! Where the header blocks are in the bytes of an HTTP/2 connection (RFC 9113 section 4.3).
+//! Finds the header blocks in the bytes of an HTTP/2 connection (RFC 9113 section 4.3).
 //!
 //! h2 decodes a block frame by frame and holds what it has decoded. One byte of a block can become a
 //! header of over 100 bytes, so blocks that never end, and trailers that are not read, would make the
@@ -10,7 +10,7 @@
 //!
 //! Only frame headers are read here. What they contain is left to h2.
 
-/// What a connection begins with, before its first frame.
+/// The bytes before the first frame of a connection.
 const PREFACE: usize = 24;
 const FRAME_HEADER: usize = 9;
 const HEADERS: u8 = 1;
@@ -21,7 +21,7 @@ const END_HEADERS: u8 = 4;
 
 /// The largest block of trailers, in bytes. The service reads no trailers; a checksum fits.
 const MAX_TRAILERS: usize = 128;
-/// How many bytes of blocks are handed on before the requests that they begin are taken. What h2
+/// The most bytes of blocks that are handed on before the requests that they begin are taken. What h2
 /// decodes from so many takes about 100 KB.
 const TURN: usize = 512;
 
@@ -37,14 +37,14 @@ pub(super) enum TooLarge {
 pub(super) struct HeadBlocks {
     /// The largest block, in bytes.
     max: usize,
-    /// How many bytes are left until the next frame header.
+    /// The number of bytes until the next frame header.
     skip: usize,
     /// The beginning of a frame header.
     header: [u8; FRAME_HEADER],
     header_bytes: usize,
     open: Option<Block>,
     last_stream: u32,
-    /// How many bytes the blocks of this turn have.
+    /// The bytes of the blocks of this turn.
     turn: usize,
 }
 
@@ -57,14 +57,14 @@ struct Block {
     is_last_frame: bool,
 }
 
-/// How far some bytes were read.
+/// The progress within some bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Scanned {
-    /// How many bytes were read: all, unless the turn is over.
+    /// The number of bytes that were read: all, unless the turn is over.
     pub(super) read: usize,
-    /// How many of them, and all that came before, can be handed on. Zero if none of them.
+    /// The number of them that can be handed on, with all that came before. Zero if none can.
     pub(super) whole: usize,
-    /// How many frames SETTINGS and GOAWAY began in them.
+    /// The number of frames SETTINGS and GOAWAY that began in them.
     pub(super) visits: u32,
 }
 
@@ -180,7 +180,7 @@ mod tests {
         [&[0; PREFACE][..], &frames.concat()].concat()
     }
 
-    /// What is handed on of these bytes if they come in pieces of this size.
+    /// Returns the bytes that are handed on if these come in pieces of this size.
     fn handed_on(bytes: &[u8], piece: usize) -> Result<(usize, bool), TooLarge> {
         let mut blocks = HeadBlocks::new(MAX);
         let (mut read, mut whole) = (0, 0);

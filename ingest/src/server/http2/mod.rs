@@ -6,14 +6,14 @@
 //!   `visits`: how often a client may make h2 visit all streams
 //! - `permits`: how many requests all connections may have in work
 //! - `request`: one request, from its head to the end of its stream; `body`: its body
-//! - `strangers`: how long a connection lasts over which no right secret comes
+//! - `secret_watch`: how long a connection lasts over which no right secret comes
 
 mod body;
 mod bounded_io;
 mod head_blocks;
 mod permits;
 mod request;
-mod strangers;
+mod secret_watch;
 mod visits;
 
 use std::{future::poll_fn, pin::pin, sync::Arc};
@@ -22,14 +22,14 @@ use h2::server;
 
 pub(super) use self::permits::{RequestPools, unchecked_per_address};
 use self::{
-    bounded_io::BoundedIo, permits::RequestPermits, request::Requests, strangers::Stranger,
+    bounded_io::BoundedIo, permits::RequestPermits, request::Requests, secret_watch::SecretWatch,
 };
 use super::{close::LINGER, connection::Connection, timeouts::Interruption};
 use crate::head::OwnedHead;
 
 /// h2's bound on a head, over ours: a head between the two is answered with a body.
 const HEAD_FACTOR: usize = 4;
-/// How many bytes a client may send ahead of being read, over a connection and over each of its
+/// The bytes that a client may send ahead of being read, over a connection and over each of its
 /// streams.
 ///
 /// They are in no reservation of memory until their handler reads them, and 10,000 connections that
@@ -48,7 +48,7 @@ const HEAD_FACTOR: usize = 4;
 ///   half of its window.
 const CONNECTION_WINDOW: u32 = 256 * 1024;
 const STREAM_WINDOW: u32 = 128 * 1024;
-/// How many streams a client may make the service reset, over a connection.
+/// The most streams of a connection that a client may make the service reset.
 const RESET_STREAMS: usize = 1024;
 
 /// Serves HTTP/2 until the connection ends, and closes the stream.
@@ -70,8 +70,8 @@ pub(super) async fn serve(connection: Connection) {
     let bounds = (max_head, http.header_timeout);
     let io = BoundedIo::new(stream, received, bounds, share.clone(), metrics.clone());
     let permits = RequestPermits::new(http2_requests, share);
-    let stranger = Arc::new(Stranger::new(interruptions.stop()));
-    let requests = Requests { handlers, activity, permits, stranger, metrics };
+    let secret_watch = Arc::new(SecretWatch::new(interruptions.stop()));
+    let requests = Requests { handlers, activity, permits, secret_watch, metrics };
     let handshake = server::Builder::new()
         .max_concurrent_streams(http.h2_streams)
         .initial_connection_window_size(CONNECTION_WINDOW)

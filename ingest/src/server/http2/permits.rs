@@ -1,4 +1,4 @@
-//! How many HTTP/2 requests are in work over all connections.
+//! Bounds the HTTP/2 requests in work over all connections.
 //!
 //! Each connection has a bound of its own (`--tune h2-streams`). Ten thousand connections that reach it
 //! are two million requests, so all of them have a bound together: as many as there may be
@@ -31,18 +31,18 @@ use crate::{
 const UNCHECKED_SHARE: usize = 4;
 /// The share of those that one address may have.
 const ADDRESS_SHARE: usize = 2;
-/// What a request beyond them takes of its app's memory for bodies, in bytes: about what its state, its
+/// The part of its app's memory for bodies that a request beyond them takes, in bytes: about what its state, its
 /// head and its answer take. A quarter of the default memory is 4096 such requests.
 const REQUEST_MEMORY: usize = 8 * 1024;
-/// How many answers that refuse a request may wait for the window of one connection.
+/// The most answers that refuse a request and wait for the window of one connection.
 const REFUSALS: usize = 16;
 
-/// How many requests whose secret was not checked all connections may have, of so many in all.
+/// Returns how many of so many requests may be without a checked secret.
 fn unchecked_of(all: usize) -> usize {
     all.div_ceil(UNCHECKED_SHARE)
 }
 
-/// How many of them one address may have.
+/// Returns how many of them one address may have.
 pub(in crate::server) fn unchecked_per_address(all: usize) -> usize {
     unchecked_of(all).div_ceil(ADDRESS_SHARE)
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{
     body::StreamBody,
     permits::{Permit, RequestPermits},
-    strangers::{Look, Stranger},
+    secret_watch::{Look, SecretWatch},
 };
 use crate::{
     body::discard,
@@ -30,30 +30,30 @@ use crate::{
     },
 };
 
-/// How long a client may give its stream no window for an answer, besides the time for its bytes.
+/// The longest time for which a client may give its stream no window for an answer, besides the time for its bytes.
 const UNREAD_TIME: Duration = Duration::from_secs(10);
-/// How fast it has to read a long answer, in bytes a second.
+/// The least rate at which it has to read a long answer, in bytes a second.
 const LEAST_RATE: usize = 1024;
-/// How long the rest of a body may take whose request was answered without it.
+/// The time for the rest of a body whose request was answered without it.
 const REST_TIME: Duration = Duration::from_secs(5);
-/// How many bytes of it are read and dropped. A client that sends more sees its stream reset.
+/// The most bytes of it that are read and dropped. A client that sends more sees its stream reset.
 const REST_BYTES: usize = 16 * 1024 * 1024;
 
 /// What a client is told whose request finds no room among those in work.
 const TOO_MANY_REQUESTS: Rejection =
     Rejection::Unavailable("the service has as many HTTP/2 requests in work as it may have");
 
-/// What the requests of a connection have in common.
+/// The parts that the requests of a connection share.
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
     pub(super) handlers: Arc<Handlers>,
     pub(super) activity: Arc<Activity>,
     pub(super) permits: RequestPermits,
-    pub(super) stranger: Arc<Stranger>,
+    pub(super) secret_watch: Arc<SecretWatch>,
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// How a request begins.
+/// The beginning of a request.
 enum Begun {
     InWork(RequestGuard, Permit),
     /// Its secret decides.
@@ -147,13 +147,13 @@ impl Requests {
 
     /// Learns from a request that was answered, or given up, whether its client has a secret.
     async fn look(&self, head: &OwnedHead, is_success: bool) {
-        let look = self.stranger.count(is_success);
+        let look = self.secret_watch.count(is_success);
         if look == Look::Away {
             return;
         }
         if self.handlers.memory_of_caller(&head.as_head()).await.is_some() {
-            self.stranger.note_secret();
-        } else if look == Look::AtLast && self.stranger.end() {
+            self.secret_watch.note_secret();
+        } else if look == Look::AtLast && self.secret_watch.end() {
             self.metrics.http2_refused(Http2Refusal::NoSecret);
         }
     }

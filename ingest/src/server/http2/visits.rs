@@ -1,19 +1,19 @@
-//! How many frames may make h2 visit every open stream of a connection.
+//! Bounds the frames that make h2 visit every open stream of a connection.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many of them may come together. Clients send one SETTINGS and its acknowledgement when they begin, a few
+/// The most of them that may come together. Clients send one SETTINGS and its acknowledgement when they begin, a few
 /// more as they learn how fast the network is, and two GOAWAY when they end.
 const BURST: u32 = 20;
-/// How long it takes until one more may come.
+/// The time until one more may come.
 const EACH: Duration = Duration::from_secs(1);
 
 /// The frames that one connection may still send.
 #[derive(Debug)]
 pub(super) struct Visits {
-    /// When it may send a whole burst again.
+    /// The time at which it may send a whole burst again.
     full_at: Instant,
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Answers, batch_request, batch_request_of, valid_with};
 use crate::support::{
-    client::{Connection, LEFT_TO_HYPER, Request, VALID},
+    client::{Connection, Request, UNUSUAL, VALID},
     service::Service,
 };
 
@@ -165,10 +165,10 @@ async fn requests_follow_one_another_on_a_connection_of_either_kind() {
     let service = Service::start(&[]).await;
     let many = batch_request(&service, &vec!["x"; 1000]);
     let one = batch_request(&service, &[VALID]);
-    for before in [&b""[..], LEFT_TO_HYPER] {
+    for before in [&b""[..], UNUSUAL] {
         let mut connection = Connection::open(service.address).await;
         connection.send(before).await;
-        if before == LEFT_TO_HYPER {
+        if before == UNUSUAL {
             assert_eq!(connection.answer().await.http, 404);
         }
         for _ in 0..3 {

@@ -1,5 +1,4 @@
-//! Connections that carry something else than one usual request after the other. Each test runs
-//! with the fast path and without it.
+//! Connections that carry something else than one usual request after the other.
 
 mod malformed;
 mod sequence;

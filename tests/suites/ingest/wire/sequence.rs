@@ -1,13 +1,13 @@
 //! Several requests over one connection, and what may stand between them.
 
 use crate::support::{
-    client::{Connection, LEFT_TO_HYPER, Request, VALID},
+    client::{Connection, Request, UNUSUAL, VALID},
     service::Service,
 };
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let mut bytes = Vec::new();
         for i in 0..50 {
             let body = if i % 2 == 0 { VALID.to_owned() } else { format!("{{\"type\":{i}9}}") };
@@ -26,7 +26,7 @@ async fn pipelined_requests_are_answered_in_order() {
 
 #[tokio::test]
 async fn garbage_after_a_good_request_does_not_spoil_its_answer() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let mut connection = Connection::open(service.address).await;
         connection
             .send([&Request::push(&service, VALID).bytes(), &b"garbage\r\n\r\n"[..]].concat())
@@ -41,7 +41,7 @@ async fn garbage_after_a_good_request_does_not_spoil_its_answer() {
 
 #[tokio::test]
 async fn empty_lines_around_requests_are_nothing_to_answer() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let push = Request::push(&service, VALID).bytes();
         let mut connection = Connection::open(service.address).await;
         connection.send([b"\r\n", &push[..], b"\r\n\n", &push[..]].concat()).await;
@@ -52,7 +52,7 @@ async fn empty_lines_around_requests_are_nothing_to_answer() {
         assert!(connection.is_ended().await);
 
         let mut connection = Connection::open(service.address).await;
-        connection.send([LEFT_TO_HYPER, b"\r\n\n", &push[..], b"\r\n"].concat()).await;
+        connection.send([UNUSUAL, b"\r\n\n", &push[..], b"\r\n"].concat()).await;
         connection.end().await;
         assert_eq!(connection.answer().await.http, 404);
         assert_eq!(connection.answer().await.http, 200);
@@ -64,7 +64,7 @@ async fn empty_lines_around_requests_are_nothing_to_answer() {
 
 #[tokio::test]
 async fn empty_lines_have_a_bound() {
-    Service::on_both_paths(&["--tune=max-header=4KiB"], async |service| {
+    Service::run(&["--tune=max-header=4KiB"], async |service| {
         let mut connection = Connection::open(service.address).await;
         connection.send("\r\n".repeat(2000)).await;
         connection.send(Request::push(&service, VALID).bytes()).await;
@@ -85,7 +85,7 @@ async fn empty_lines_have_a_bound() {
 
 #[tokio::test]
 async fn a_client_that_ends_its_side_still_gets_its_answer() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         let push = Request::push(&service, VALID).bytes();
         let half = [&push[..20], &push[..push.len() - 10]];
         let mut connection = Connection::open(service.address).await;
@@ -96,11 +96,11 @@ async fn a_client_that_ends_its_side_still_gets_its_answer() {
         let answers =
             [(400, "the request is not readable"), (21005, "Message illegal: the body ends early")];
         for (part, (status, message)) in half.into_iter().zip(answers) {
-            for before in [&b""[..], LEFT_TO_HYPER] {
+            for before in [&b""[..], UNUSUAL] {
                 let mut connection = Connection::open(service.address).await;
                 connection.send([before, part].concat()).await;
                 connection.end().await;
-                if before == LEFT_TO_HYPER {
+                if before == UNUSUAL {
                     assert_eq!(connection.answer().await.http, 404);
                 }
                 let answer = connection.answer().await;
@@ -116,7 +116,7 @@ async fn a_client_that_ends_its_side_still_gets_its_answer() {
 
 #[tokio::test]
 async fn the_last_answer_of_a_connection_says_so_and_that_to_head_has_no_body() {
-    Service::on_both_paths(&[], async |service| {
+    Service::run(&[], async |service| {
         for (request, is_last, has_body) in [
             ("GET / HTTP/1.0\r\n\r\n", true, true),
             ("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", true, true),

@@ -10,14 +10,14 @@ use tokio::{
 use crate::{
     batch_requests::batch_request_of,
     support::{
-        client::{Connection, LEFT_TO_HYPER, Request, VALID},
+        client::{Connection, Request, UNUSUAL, VALID},
         service::Service,
     },
 };
 
 #[tokio::test]
 async fn a_part_of_a_head_behind_a_request_has_the_time_of_a_head() {
-    Service::on_both_paths(
+    Service::run(
         &["--tune=header-timeout=1s", "--tune=idle-timeout=1h"],
         async |service| {
             let push = Request::push(&service, VALID);
@@ -37,7 +37,7 @@ async fn a_part_of_a_head_behind_a_request_has_the_time_of_a_head() {
 #[tokio::test]
 async fn slow_and_silent_clients_are_answered_or_ended_and_hold_no_other_client_up() {
     let flags = ["--tune=header-timeout=1s", "--tune=body-timeout=1s", "--tune=idle-timeout=1s"];
-    Service::on_both_paths(&flags, async |service| {
+    Service::run(&flags, async |service| {
         let push = Request::push(&service, VALID);
         let begun = Instant::now();
         let (mut silent, mut head, mut body) = (Vec::new(), Vec::new(), Vec::new());
@@ -50,7 +50,7 @@ async fn slow_and_silent_clients_are_answered_or_ended_and_hold_no_other_client_
                 // The time limit also holds for what looks like the beginning of HTTP/2,
                 1 => b"PRI * HT".to_vec(),
                 // and for a head that comes together with another request.
-                _ => [LEFT_TO_HYPER, half].concat(),
+                _ => [UNUSUAL, half].concat(),
             };
             slow.send(half).await;
             head.push((slow, i % 3 == 2));
@@ -82,7 +82,7 @@ async fn slow_and_silent_clients_are_answered_or_ended_and_hold_no_other_client_
 
 #[tokio::test]
 async fn a_head_that_drips_in_is_cut_off_however_often_a_byte_comes() {
-    Service::on_both_paths(&["--tune=header-timeout=1s"], async |service| {
+    Service::run(&["--tune=header-timeout=1s"], async |service| {
         let mut connection = Connection::open(service.address).await;
         let begun = Instant::now();
         connection.send("GET / HTTP/1.1\r\n").await;
@@ -101,7 +101,7 @@ async fn a_head_that_drips_in_is_cut_off_however_often_a_byte_comes() {
 
 #[tokio::test]
 async fn an_idle_connection_is_ended_without_a_word_and_a_used_one_stays() {
-    Service::on_both_paths(
+    Service::run(
         &["--tune=idle-timeout=3s", "--tune=header-timeout=3s"],
         async |service| {
             let push = Request::push(&service, VALID).bytes();
@@ -122,7 +122,7 @@ async fn an_idle_connection_is_ended_without_a_word_and_a_used_one_stays() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_for_too_long_gets_no_answer_within_another() {
-    Service::on_both_paths(
+    Service::run(
         &["--tune=idle-timeout=1s", "--tune=header-timeout=1s"],
         async |service| {
             let socket = TcpSocket::new_v4().unwrap();

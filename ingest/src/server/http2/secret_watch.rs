@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// How many requests a connection may have before one of them has a right secret.
+/// The most requests of a connection before one of them has a right secret.
 const REQUESTS: u32 = 32;
 
-/// What is known of the client of one connection.
+/// The state of the client of one connection.
 #[derive(Debug)]
-pub(super) struct Stranger {
+pub(super) struct SecretWatch {
     /// Set once a right secret came or the connection was told to end, whichever is first.
     is_decided: AtomicBool,
     requests: AtomicU32,
@@ -21,7 +21,7 @@ pub(super) struct Stranger {
     end: CancellationToken,
 }
 
-/// What to do about a request that was answered.
+/// The step after a request was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     /// Nothing.
@@ -32,7 +32,7 @@ pub(super) enum Look {
     AtLast,
 }
 
-impl Stranger {
+impl SecretWatch {
     pub(super) fn new(end: CancellationToken) -> Self {
         Self { is_decided: AtomicBool::new(false), requests: AtomicU32::new(0), end }
     }
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn the_secret_of_a_success_is_checked_and_that_of_the_last_request_without_one() {
-        let stranger = || Stranger::new(CancellationToken::new());
-        let (one, other) = (stranger(), stranger());
+        let secret_watch = || SecretWatch::new(CancellationToken::new());
+        let (one, other) = (secret_watch(), secret_watch());
         for _ in 1..REQUESTS {
             assert_eq!(one.count(false), Look::Away);
         }

@@ -1,4 +1,4 @@
-//! Who may connect to the broker, and what each may do there.
+//! Decides who may connect to the broker, and what each client may do there.
 //!
 //! A *device* logs in with its token and reads its own topic. The *workers* log in as
 //! [`WORKER`] with the password of the settings and send to every device. A question about access
@@ -12,11 +12,8 @@ use push_credentials::{
 };
 use push_model::{device::NoTarget, mqtt::MqttDevice, time::UnixMillis};
 
-use super::{
-    super::{context::Handlers, index_request::Subject},
-    fields::Fields,
-};
-use crate::{metrics::RefusalReason, settings::BrokerAuthSettings};
+use super::{BrokerAuth, fields::Fields};
+use crate::{index_client::Subject, metrics::RefusalReason, settings::BrokerAuthSettings};
 
 /// The user name of the workers. No device has it: a device's name has a colon.
 const WORKER: &str = "worker";
@@ -28,7 +25,7 @@ pub(super) enum Client {
 }
 
 impl Client {
-    /// What it may do, for a broker that keeps that with the connection.
+    /// Returns the rules of the client, for a broker that keeps them with the connection.
     pub(super) fn rules(&self) -> [Rule; 3] {
         match self {
             Self::Device(device) => acl::of_device(&device.device()),
@@ -51,7 +48,7 @@ pub(super) enum Access<'a> {
     Publish(&'a str),
 }
 
-/// Why a client is refused.
+/// The reason why a client is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Brokers are not answered here: no secret is set for them.
@@ -107,8 +104,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl Handlers {
-    /// The client that logs in like this.
+impl BrokerAuth {
+    /// Authenticates a client by its user name and password.
     pub(super) async fn log_in(
         &self,
         settings: &BrokerAuthSettings,
@@ -120,8 +117,8 @@ impl Handlers {
             let right = settings.worker_password.as_ref().is_some_and(|hash| hash.verify(password));
             return if right { Ok(Client::Worker) } else { Err(Refusal::Password) };
         }
-        let credentials = self.settings.device_credentials.as_ref();
-        let credentials = credentials.ok_or(Refusal::Token(TokenError::UnknownKey))?;
+        let credentials =
+            self.credentials.as_ref().ok_or(Refusal::Token(TokenError::UnknownKey))?;
         let device = credentials
             .keys()
             .authenticate(fields.get("clientid"), username, password, now)
@@ -136,11 +133,11 @@ impl Handlers {
         }
     }
 
-    /// Asks the index whether the device is still registered as it was when the token was issued.
+    /// Checks that the device is still registered as it was when the token was issued.
     async fn check_registration(&self, device: &DeviceIdentity) -> Result<(), Refusal> {
         let (app, clients) = (device.app_key(), std::slice::from_ref(&device.client));
-        let found = self.index.targets(&app, clients);
-        let found = self.ask_index(Subject::device(&app.id, &device.client), found).await;
+        let found = self.index.index.targets(&app, clients);
+        let found = self.index.ask(Subject::device(&app.id, &device.client), found).await;
         match found.map_err(|_| Refusal::Unavailable)?.into_iter().next() {
             Some(Ok(target)) if target.epoch == device.registration => Ok(()),
             Some(Err(NoTarget::Unreadable)) => Err(Refusal::Unavailable),
@@ -149,7 +146,7 @@ impl Handlers {
     }
 }
 
-/// Whether the client that the broker names may do this.
+/// Checks that the client that the broker names may do this.
 pub(super) fn allow(fields: &Fields, access: Access<'_>) -> Result<(), Refusal> {
     let (username, client_id) = (fields.get("username"), fields.get("clientid"));
     let allowed = match access {

@@ -13,7 +13,7 @@
 //! form of the broker that asks.
 //!
 //! Only a broker may ask: it proves with the secret of the settings that it is one (`caller`),
-//! before anything else is looked at. Without the secret every answer is the refusal, so a stranger
+//! before anything else is looked at. Without the secret every answer is the refusal, so an unauthenticated client
 //! learns nothing here, and tries no token that it could not try at the broker.
 //!
 //! - `fields`: what the broker says of its client
@@ -29,20 +29,25 @@ mod fields;
 mod mosquitto;
 mod rmqtt;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Method;
 use hyper::body::Body;
+use push_credentials::DeviceCredentials;
 use push_model::time::UnixMillis;
 
-pub(super) use self::failed_logins::BrokerLogins;
+pub(crate) use self::failed_logins::BrokerLogins;
 use self::{
     decision::{Access, Client, Refusal},
     fields::Fields,
 };
-use super::context::Handlers;
 use crate::{
-    body::{Purpose, RequestBody, Reservation},
+    apps::Logins,
+    body::{AppMemory, Purpose, RequestBody, Reservation, TimeLimits},
     head::Head,
+    index_client::IndexClient,
+    metrics::Metrics,
     reply::Reply,
     route::{Broker, BrokerQuestion},
     settings::BrokerAuthSettings,
@@ -52,7 +57,23 @@ use crate::{
 /// take less than half of it.
 const MAX_QUESTION: usize = 16 * 1024;
 
-/// What is answered.
+/// Answers MQTT brokers.
+#[derive(Debug)]
+pub(crate) struct BrokerAuth {
+    /// The secrets of brokers and workers; no broker may ask if there are none.
+    pub(crate) settings: Option<BrokerAuthSettings>,
+    /// Verifies the tokens of devices.
+    pub(crate) credentials: Option<DeviceCredentials>,
+    pub(crate) logins: Arc<Logins>,
+    pub(crate) index: Arc<IndexClient>,
+    /// The memory for questions: as much as one app may have.
+    pub(crate) memory: Arc<AppMemory>,
+    pub(crate) body_time: TimeLimits,
+    pub(crate) failed_logins: Arc<BrokerLogins>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// The answer to a question.
 enum Answer {
     /// The client may connect.
     Connect(Client),
@@ -65,14 +86,15 @@ enum Answer {
     Refuse(Refusal),
 }
 
-/// Returns true if a request has the secret of brokers.
-pub(super) fn is_broker(head: &Head<'_>, settings: &BrokerAuthSettings) -> bool {
-    caller::check(head, &settings.secret).is_ok()
-}
+impl BrokerAuth {
+    /// Returns the memory for the questions of brokers, if a request has their secret.
+    pub(crate) fn memory_of(&self, head: &Head<'_>) -> Option<Arc<AppMemory>> {
+        let settings = self.settings.as_ref()?;
+        caller::check(head, &settings.secret).is_ok().then(|| Arc::clone(&self.memory))
+    }
 
-impl Handlers {
     /// Answers a broker.
-    pub(super) async fn answer_broker(
+    pub(crate) async fn answer(
         &self,
         broker: Broker,
         question: BrokerQuestion,
@@ -83,7 +105,7 @@ impl Handlers {
         let answer = decided.unwrap_or_else(|refusal| {
             tracing::debug!(?broker, ?question, %refusal, "a client of the MQTT broker is refused");
             self.metrics.broker_refusals.count(broker, refusal.reason());
-            self.broker_logins.refused(refusal.reason());
+            self.failed_logins.refused(refusal.reason());
             Answer::Refuse(refusal)
         });
         match broker {
@@ -100,7 +122,7 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Answer, Refusal> {
-        let settings = self.settings.broker_auth.as_ref().ok_or(Refusal::Off)?;
+        let settings = self.settings.as_ref().ok_or(Refusal::Off)?;
         caller::check(head, &settings.secret)?;
         if head.method != Method::POST {
             return Err(Refusal::Question);
@@ -129,8 +151,8 @@ impl Handlers {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
     ) -> Result<Fields, Refusal> {
-        let mut memory = Reservation::empty(&self.broker_memory, Purpose::Single);
-        let read = body.read(MAX_QUESTION, self.settings.http.body_time(), &mut memory).await;
+        let mut memory = Reservation::empty(&self.memory, Purpose::Single);
+        let read = body.read(MAX_QUESTION, self.body_time, &mut memory).await;
         let bytes = read.map_err(|_| Refusal::Question)?;
         Fields::read(head, &bytes).ok_or(Refusal::Question)
     }

@@ -1,4 +1,4 @@
-//! Whether a request is from a broker: the secret in its `Authorization` header.
+//! Checks that a request is from a broker, by the secret in its `Authorization` header.
 //!
 //! The secret stands there by itself, as an app's does, or as the token of `Bearer`, or as the
 //! password of `Basic`. The last is for `mosquitto-go-auth`, which sends no headers of the

@@ -1,7 +1,7 @@
-//! How many messages of an app wait, and how many ledger entries it has, for its quotas.
+//! Counts the waiting messages and the ledger entries of each app, for its quotas.
 //!
-//! What the app uses is counted in the index ([`push_model::usage`]). This process adds what it accepted
-//! and learns what others accepted and closed about once a second (`handlers::message_usage`), in the
+//! The usage of an app is counted in the index ([`push_model::usage`]). This process adds what it accepted
+//! and learns what others accepted and closed about once a second (`handlers::usage_sync`), in the
 //! background. So a push costs a short lock; only the first one, also after the app lay idle, waits for
 //! the index. What other processes accept in that second is not known, so together they may exceed a
 //! quota by it.
@@ -28,12 +28,12 @@ use tokio::time::Instant;
 
 use crate::settings::AppSettings;
 
-/// How soon a push is worth another try while too many messages wait, in seconds.
+/// The time after which a push is worth another try while too many messages wait, in seconds.
 const RETRY_WAITING: u64 = 5;
 /// The longest time after which an app without room in the ledger is told to try again, in seconds.
 const LONGEST_RETRY: u64 = 3600;
 
-/// How many messages of an app may wait, and how many ledger entries it may have.
+/// The most messages of an app that may wait, and the most ledger entries that it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MessageQuotas {
     waiting: Option<NonZeroU32>,
@@ -54,9 +54,9 @@ impl MessageQuotas {
 pub(crate) struct QuotaUsedUp {
     /// Its name in `pushctl app set`.
     pub(crate) quota: &'static str,
-    /// What there may be.
+    /// The things that are counted.
     pub(crate) what: &'static str,
-    /// How many.
+    /// The most of them.
     pub(crate) most: NonZeroU32,
     /// Whole seconds after which another try makes sense.
     pub(crate) retry_after: u64,
@@ -74,12 +74,12 @@ impl UsageToWrite {
     }
 }
 
-/// What this process knows of the usage of one app.
+/// The usage of one app, as this process knows it.
 #[derive(Debug)]
 pub(crate) struct MessageUsage {
     pub(crate) app: AppKey,
     to_write: Arc<UsageToWrite>,
-    state: Mutex<State>,
+    state: Mutex<KnownUsage>,
     /// The right to ask the index.
     asking: tokio::sync::Mutex<()>,
 }
@@ -101,18 +101,18 @@ impl Counts {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// When the index was asked last, whether it answered or not.
+struct KnownUsage {
+    /// The time at which the index was asked last, whether it answered or not.
     asked_at: Option<Instant>,
-    /// What the index said last.
+    /// The last answer of the index.
     known: Option<Usage>,
-    /// What was accepted and is not in `known`.
+    /// Messages that were accepted and are not in `known`.
     since: Counts,
-    /// What has a place.
+    /// Messages that have a place.
     in_work: Counts,
-    /// What was accepted and is not written.
+    /// Messages that were accepted and are not written to the index.
     unwritten: BTreeMap<UsageHour, UsageCounts>,
-    /// Whether it is among the apps to write.
+    /// It is among the apps to write.
     is_listed: bool,
 }
 
@@ -130,7 +130,7 @@ impl MessageUsage {
         Self { app, to_write, state, asking }
     }
 
-    /// Whether the index was asked within this time. An app that lay idle is asked for again: others may
+    /// Returns true if the index was asked within this time. An app that lay idle is asked for again: others may
     /// have accepted or closed many of its messages.
     pub(crate) fn is_fresh(&self, fresh: Duration) -> bool {
         self.change(|state| state.asked_at).is_some_and(|at| at.elapsed() < fresh)
@@ -212,13 +212,13 @@ impl MessageUsage {
         }
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut KnownUsage) -> T) -> T {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl State {
-    /// Whether there is room for one more.
+impl KnownUsage {
+    /// Checks that there is room for one more.
     fn check(
         &self,
         quotas: MessageQuotas,
@@ -259,7 +259,7 @@ impl State {
     }
 }
 
-/// How many places these counts stand for.
+/// Returns how many places these counts stand for.
 fn places(counts: &UsageCounts) -> u64 {
     u64::try_from(counts.accepted).unwrap_or(0)
 }
@@ -298,113 +298,4 @@ impl Drop for MessagePlaces {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
-    const RETENTION: Retention = Retention::all(Duration::from_hours(1));
-
-    fn usage() -> Arc<MessageUsage> {
-        let app = AppKey::first("app".parse().unwrap());
-        Arc::new(MessageUsage::new(app, Arc::default()))
-    }
-
-    fn quotas(waiting: u32, entries: u32) -> MessageQuotas {
-        MessageQuotas { waiting: NonZeroU32::new(waiting), entries: NonZeroU32::new(entries) }
-    }
-
-    fn place(
-        usage: &Arc<MessageUsage>,
-        of: MessageQuotas,
-    ) -> Result<Box<MessagePlaces>, QuotaUsedUp> {
-        usage.place(of, UsageKind::Named, NOW, NOW.plus_seconds(60), RETENTION)
-    }
-
-    /// The index answers that so many were accepted and closed by all programs.
-    async fn learn(usage: &Arc<MessageUsage>, accepted: i64, closed: i64) -> i64 {
-        let mut written = 0;
-        let hour = UsageHour::of(UsageKind::Named, NOW);
-        let counts = UsageCounts { accepted, closed, ..UsageCounts::new(&hour, NOW, RETENTION) };
-        let write = async |more: &[(UsageHour, UsageCounts)]| {
-            written = more.iter().map(|(_, counts)| counts.accepted).sum();
-            Ok::<_, ()>(vec![(hour, counts)])
-        };
-        usage.exchange(None, || NOW, write, |()| true).await.unwrap();
-        written
-    }
-
-    #[tokio::test]
-    async fn what_waits_here_and_elsewhere_counts_until_it_is_closed() {
-        let (usage, quotas) = (usage(), quotas(3, 0));
-        place(&usage, quotas).unwrap().confirmed();
-        let in_work = place(&usage, quotas).unwrap();
-        drop(place(&usage, quotas).unwrap());
-        let third = place(&usage, quotas).unwrap();
-        let refused = place(&usage, quotas).unwrap_err();
-        assert_eq!((refused.quota, refused.most.get()), ("max-waiting", 3));
-        drop((in_work, third));
-        assert_eq!(learn(&usage, 3, 0).await, 1, "one was accepted here, and two elsewhere");
-        assert!(place(&usage, quotas).is_err());
-        assert_eq!(learn(&usage, 3, 1).await, 0, "it is written once");
-        assert!(place(&usage, quotas).is_ok());
-    }
-
-    #[tokio::test]
-    async fn ledger_entries_count_after_their_messages_are_closed_and_recalls_by_themselves() {
-        let (usage, quotas) = (usage(), quotas(0, 2));
-        learn(&usage, 2, 2).await;
-        let refused = place(&usage, quotas).unwrap_err();
-        assert_eq!(refused.quota, "max-ledger-entries");
-        assert!((1..=3600).contains(&refused.retry_after), "{refused:?}");
-        let recall = || usage.place(quotas, UsageKind::EarlyRecall, NOW, NOW, RETENTION);
-        recall().unwrap().confirmed();
-        recall().unwrap().confirmed();
-        assert_eq!(recall().unwrap_err().quota, "max-ledger-entries");
-    }
-
-    #[tokio::test]
-    async fn what_the_index_refuses_is_written_later_and_what_it_may_have_is_not() {
-        let (usage, quotas) = (usage(), quotas(9, 0));
-        for (was_not_written, expected) in [(true, 1), (false, 0)] {
-            place(&usage, quotas).unwrap().confirmed();
-            let fail = async |_: &[(UsageHour, UsageCounts)]| Err(());
-            assert!(usage.exchange(None, || NOW, fail, |()| was_not_written).await.is_err());
-            assert_eq!(usage.to_write.take().len(), 1, "it is tried again");
-            assert_eq!(learn(&usage, 1, 0).await, expected);
-        }
-    }
-
-    #[tokio::test]
-    async fn of_many_requests_for_an_idle_app_one_asks_the_index() {
-        let usage = usage();
-        let asked = std::cell::Cell::new(0);
-        let write = async |_: &[(UsageHour, UsageCounts)]| {
-            asked.set(asked.get() + 1);
-            tokio::task::yield_now().await;
-            Err::<Vec<_>, _>(())
-        };
-        assert!(!usage.is_fresh(Duration::from_secs(3)));
-        let begun = Instant::now();
-        let ask = || usage.exchange(Some(begun), || NOW, &write, |()| true);
-        let _ = tokio::join!(ask(), ask(), ask());
-        assert_eq!(asked.get(), 1);
-        assert!(usage.is_fresh(Duration::from_secs(3)), "also if the index does not answer");
-    }
-
-    #[test]
-    fn the_places_of_a_request_are_counted_or_given_back_together() {
-        let (usage, quotas) = (usage(), quotas(4, 0));
-        let request = || {
-            let mut all = place(&usage, quotas).unwrap();
-            all.join(*place(&usage, quotas).unwrap());
-            all.join(*usage.place(quotas, UsageKind::Broadcast, NOW, NOW, RETENTION).unwrap());
-            all
-        };
-        drop(request());
-        request().confirmed();
-        let last = place(&usage, quotas).unwrap();
-        assert!(place(&usage, quotas).is_err());
-        drop(last);
-        assert!(place(&usage, quotas).is_ok());
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{Access, Answer, Fields, Refusal};
 use crate::reply::{self, Reply};
 
-/// What the plugin asks about: 1 a message that is about to be delivered, 2 a publish, 4 a
+/// Reads the plugin's question: 1 is about a message to be delivered, 2 about a publish, 4 about a
 /// subscription.
 pub(super) fn access<'a>(fields: &Fields, topic: &'a str) -> Option<Access<'a>> {
     match fields.get("acc") {

@@ -1,34 +1,50 @@
-//! Writes what callers did with the secrets of apps: last uses to the index, failed logins to the
-//! log, and beside them those that MQTT brokers asked about. Regularly, because a write for each request would cost more than the request.
+//! Reports what callers did with the secrets of apps: last uses to the index, failed logins to the log,
+//! and beside them those that MQTT brokers asked about. Regularly, because a write for each request would
+//! cost more than the request.
+
+use std::{sync::Arc, time::Duration};
 
 use push_boot::audit::{self, FailedLogins};
 use push_model::app::AppKey;
 use tokio::time::sleep;
 
-use super::{context::Handlers, index_request::Subject};
+use crate::{
+    apps::Logins,
+    broker_auth::BrokerLogins,
+    index_client::{IndexClient, Subject},
+};
 
 /// The most apps whose failed logins are logged one by one each time; those of the others are
 /// logged as one number.
 const MAX_REPORTED: usize = 100;
 
-impl Handlers {
-    /// Writes it again and again, until the future is dropped.
-    pub(crate) async fn keep_writing_activity(&self) {
+/// Reports logins.
+#[derive(Debug)]
+pub(crate) struct LoginReport {
+    pub(super) logins: Arc<Logins>,
+    pub(super) broker_logins: Arc<BrokerLogins>,
+    pub(super) index: Arc<IndexClient>,
+    pub(super) interval: Duration,
+}
+
+impl LoginReport {
+    /// Reports again and again, until the future is dropped.
+    pub(crate) async fn keep_writing(&self) {
         loop {
-            sleep(self.settings.apps.activity_interval).await;
-            self.write_activity().await;
+            sleep(self.interval).await;
+            self.write().await;
         }
     }
 
-    /// Writes what is new since the last time. If the index does not answer, the rest waits for the
+    /// Reports what is new since the last time. If the index does not answer, the rest waits for the
     /// next time.
-    pub(crate) async fn write_activity(&self) {
+    pub(crate) async fn write(&self) {
         self.log_failed_logins();
         self.write_last_uses().await;
     }
 
-    /// Takes the numbers and logs them without waiting for the index in between: what was taken would
-    /// be lost if the service stopped meanwhile.
+    /// Takes the numbers and logs them without waiting for the index in between: numbers that were taken
+    /// would be lost if the service stopped meanwhile.
     fn log_failed_logins(&self) {
         let log = |of: FailedLogins<'_>, count| audit::log_failed_logins(of, count, "ingest");
         let (mut of_others, mut reported) = (self.logins.take_failed_at_no_app(), 0);
@@ -52,8 +68,8 @@ impl Handlers {
         for cached in self.logins.apps() {
             let Some(uses) = cached.activity.take_uses() else { continue };
             let app = AppKey::from(&cached.app);
-            let written = self.index.save_secret_uses(&app, &uses.all);
-            match self.ask_index(Subject::app(&app.id), written).await {
+            let written = self.index.index.save_secret_uses(&app, &uses.all);
+            match self.index.ask(Subject::app(&app.id), written).await {
                 Ok(()) => uses.written(),
                 Err(_) => return,
             }

@@ -1,4 +1,4 @@
-//! Failed logins that brokers ask about, counted until they are logged (`handlers::activity`).
+//! Failed logins that brokers ask about, counted until they are logged (`handlers::login_report`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,9 +6,9 @@ use push_boot::audit::FailedLogins;
 
 use crate::metrics::RefusalReason;
 
-/// How many failed since they were last logged.
+/// The numbers of failed logins since they were last logged.
 #[derive(Debug, Default)]
-pub(in crate::handlers) struct BrokerLogins {
+pub(crate) struct BrokerLogins {
     /// Clients of brokers, whose token or password is not accepted, or who want what they may not do.
     clients: AtomicU64,
     /// Callers without the secret of brokers.
@@ -31,8 +31,8 @@ impl BrokerLogins {
         failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many failed since the last call, of each kind.
-    pub(in crate::handlers) fn take(&self) -> [(FailedLogins<'static>, u64); 2] {
+    /// Takes the numbers of failed logins since the last call, of each kind.
+    pub(crate) fn take(&self) -> [(FailedLogins<'static>, u64); 2] {
         [
             (FailedLogins::OfMqttClients, self.clients.swap(0, Ordering::Relaxed)),
             (FailedLogins::OfBrokers, self.brokers.swap(0, Ordering::Relaxed)),

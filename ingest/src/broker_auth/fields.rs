@@ -1,4 +1,4 @@
-//! What a broker says of its client: a JSON object of texts and numbers, or a form. The operator
+//! The fields in which a broker describes its client: a JSON object of texts and numbers, or a form. The operator
 //! configures the names in EMQX and RMQTT; those of this service are `clientid`, `username`,
 //! `password`, `topic`, and the broker's own for what the client wants to do.
 

@@ -12,21 +12,20 @@ use push_model::{
     app::Scope,
     audit::{Action, AuditEvent},
     ids::MessageId,
-    ledger::RecallOutcome,
+    ledger::{RecallOutcome, Retention},
     report::Report,
     time::UnixMillis,
     usage::UsageKind,
 };
 
 use super::{
-    authentication::Caller,
-    context::Handlers,
-    index_request::Subject,
     other_call::{acquire_call, success},
+    usage_sync::UsageSync,
 };
 use crate::{
-    apps::{MessagePlaces, Quota, RecallPermit},
+    apps::{Caller, Logins, MessagePlaces, RateStatus, RecallPermit},
     head::Head,
+    index_client::{IndexClient, Subject},
     rejection::Rejection,
     reply::Reply,
     route::AppResource,
@@ -34,52 +33,60 @@ use crate::{
 
 const MESSAGE: &str = "message";
 
-impl Handlers {
-    pub(super) async fn get_message(
+/// Answers the calls for messages.
+#[derive(Debug)]
+pub(super) struct MessageHandler {
+    pub(super) logins: Arc<Logins>,
+    pub(super) index: Arc<IndexClient>,
+    pub(super) usage: Arc<UsageSync>,
+    pub(super) retention: Retention,
+}
+
+impl MessageHandler {
+    /// Reports on a message.
+    pub(super) async fn get(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (caller, message, quota) =
-            self.authenticate_message(resource, head, Scope::Read, now).await?;
+        let (caller, message, rate) = self.authenticate(resource, head, Scope::Read, now).await?;
         let (app, subject) = (caller.key(), Subject::message(&caller.app, &message));
-        let report = match self.ask_index(subject, self.index.entry(&app, &message)).await? {
+        let report = match self.index.ask(subject, self.index.index.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
-                let retention = self.settings.ledger_retention;
-                let horizon = horizon(&*self.index, &app, &message, retention);
-                let horizon = self.ask_index(subject, horizon).await?;
+                let horizon = horizon(&*self.index.index, &app, &message, self.retention);
+                let horizon = self.index.ask(subject, horizon).await?;
                 Report::of_waiting(&app, &message, now, horizon)
             }
         };
-        success(&report.ok_or(Rejection::Unknown(MESSAGE))?, quota)
+        success(&report.ok_or(Rejection::Unknown(MESSAGE))?, rate)
     }
 
-    pub(super) async fn recall_message(
+    /// Recalls a message.
+    pub(super) async fn recall(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
-        let (caller, message, quota) =
-            self.authenticate_message(resource, head, Scope::Recall, now).await?;
+        let (caller, message, rate) = self.authenticate(resource, head, Scope::Recall, now).await?;
         let permit = caller.cached.recalls.begin()?;
         let place = self.place_for_recall(&caller, &message, now).await?;
         let subject = Subject::message(&caller.app, &message);
         let begin = self.begin_recall(&caller, message, now, place, permit);
-        let begun = self.ask_index(subject, begin).await?;
+        let begun = self.index.ask(subject, begin).await?;
         let app = caller.key();
-        let known = recall_known(&*self.index, &app, &message, begun);
-        match self.ask_index(subject, known).await? {
+        let known = recall_known(&*self.index.index, &app, &message, begun);
+        match self.index.ask(subject, known).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
-                success(&Report::of(&entry, now), quota)
+                success(&Report::of(&entry, now), rate)
             }
             RecallOutcome::Unknown => Err(Rejection::Unknown(MESSAGE)),
         }
     }
 
-    /// Recalls the message, in a task of its own: a client that goes away meanwhile would otherwise
+    /// Recalls a message in a task of its own: a client that goes away meanwhile would otherwise
     /// leave a recall that is neither counted nor in the audit log. The permit ends with the task, not
     /// with the request, so that clients that go away do not begin recalls without end.
     async fn begin_recall(
@@ -90,7 +97,7 @@ impl Handlers {
         place: Option<Box<MessagePlaces>>,
         permit: RecallPermit,
     ) -> Result<RecallOutcome, IndexError> {
-        let (index, retention) = (Arc::clone(&self.index), self.settings.ledger_retention);
+        let (index, retention) = (Arc::clone(&self.index.index), self.retention);
         let app = caller.key();
         let event = AuditEvent {
             app: Some(caller.app.clone()),
@@ -113,7 +120,7 @@ impl Handlers {
         recall.await.unwrap_or_else(|error| Err(IndexError::Unsure(error.into())))
     }
 
-    /// A place for the ledger entry that a recall may make. An app that has no place left can recall
+    /// Returns a place for the ledger entry that a recall may make. An app that has no place left can recall
     /// what has an entry already.
     async fn place_for_recall(
         &self,
@@ -121,12 +128,12 @@ impl Handlers {
         message: &MessageId,
         now: UnixMillis,
     ) -> Result<Option<Box<MessagePlaces>>, Rejection> {
-        self.learn_usage(&caller.cached).await;
-        match self.place(&caller.cached, UsageKind::EarlyRecall, now, now) {
+        self.usage.learn(&caller.cached).await;
+        match self.usage.place(&caller.cached, UsageKind::EarlyRecall, now, now) {
             Err(used_up) => {
                 let app = caller.key();
-                let entry = self.index.entry(&app, message);
-                match self.ask_index(Subject::message(&caller.app, message), entry).await? {
+                let entry = self.index.index.entry(&app, message);
+                match self.index.ask(Subject::message(&caller.app, message), entry).await? {
                     Some(_) => Ok(None),
                     None => Err(used_up),
                 }
@@ -135,21 +142,21 @@ impl Handlers {
         }
     }
 
-    /// The caller and the message id of the path, and what is left of the app's rate limit, if the
+    /// Returns the caller, the message id of the path and the rest of the app's rate limit, if the
     /// request has a secret with this scope.
-    async fn authenticate_message(
+    async fn authenticate(
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
         scope: Scope,
         now: UnixMillis,
-    ) -> Result<(Caller, MessageId, Option<Quota>), Rejection> {
-        let caller = self.authenticate(&resource.app, head, scope, now).await?;
-        let quota = acquire_call(&caller.cached).await?;
+    ) -> Result<(Caller, MessageId, Option<RateStatus>), Rejection> {
+        let caller = self.logins.authenticate(&resource.app, head, scope, now).await?;
+        let rate = acquire_call(&caller.cached).await?;
         let message = resource.id.parse();
         let not_an_id = |_| Rejection::Illegal("the message id must be a UUID".into());
         let message = message.map_err(not_an_id)?;
-        self.note_message(head, message);
-        Ok((caller, message, quota))
+        head.note_message(message);
+        Ok((caller, message, rate))
     }
 }

@@ -1,0 +1,138 @@
+//! Requests to the index: each has a time limit, and an outage is two lines in the log, one when it begins
+//! and one when it is over, however many requests are refused meanwhile.
+
+use std::{sync::Arc, time::Duration};
+
+use push_boot::{log_failure, outage::Outage};
+use push_index::{Index, IndexError};
+use push_model::{
+    causes::with_causes,
+    ids::{AppId, ClientId, MessageId},
+};
+use tracing::field::{DisplayValue, display};
+
+use crate::rejection::Rejection;
+
+/// The index did not answer for this long.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+struct Late(Duration);
+
+/// An outage of the index, as the requests to it show it. Shared by everything that refuses a request
+/// when the index fails.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexOutage(Outage);
+
+impl IndexOutage {
+    pub(crate) fn new() -> Self {
+        Self(Outage::of_refused_requests())
+    }
+
+    /// Asks the index, for so long at most. An answer may end an outage, which is logged.
+    pub(crate) async fn ask<T>(
+        &self,
+        timeout: Duration,
+        request: impl Future<Output = Result<T, IndexError>>,
+    ) -> Result<T, IndexError> {
+        let answer = tokio::time::timeout(timeout, request).await;
+        let answer = answer.unwrap_or_else(|_| Err(IndexError::Unsure(Late(timeout).into())));
+        if answer.is_ok()
+            && let Some(ended) = self.0.answered()
+        {
+            let (for_ms, failed) = (ended.for_ms(), ended.failed);
+            tracing::info!(for_ms, failed, "the index answers again");
+        }
+        answer
+    }
+
+    /// Notes an error that may pass. Returns true if it is to be logged as a warning: it is the first of
+    /// its kind in an outage.
+    pub(crate) fn failed(&self, error: &IndexError) -> bool {
+        self.0.failed(1, error.kind())
+    }
+}
+
+/// The index, as handlers ask it.
+#[derive(Debug)]
+pub(crate) struct IndexClient {
+    pub(crate) index: Arc<dyn Index>,
+    /// The time limit of an answer.
+    pub(crate) timeout: Duration,
+    pub(crate) outage: IndexOutage,
+}
+
+/// The subject of a request to the index, for the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    app: &'a AppId,
+    message: Option<&'a MessageId>,
+    client: Option<&'a ClientId>,
+}
+
+impl<'a> Subject<'a> {
+    /// An app as a whole.
+    pub(crate) fn app(app: &'a AppId) -> Self {
+        Self { app, message: None, client: None }
+    }
+
+    /// A message of an app.
+    pub(crate) fn message(app: &'a AppId, message: &'a MessageId) -> Self {
+        Self { app, message: Some(message), client: None }
+    }
+
+    /// A device of an app.
+    pub(crate) fn device(app: &'a AppId, client: &'a ClientId) -> Self {
+        Self { app, message: None, client: Some(client) }
+    }
+
+    fn message_id(&self) -> Option<DisplayValue<&'a MessageId>> {
+        self.message.map(display)
+    }
+
+    fn client_id(&self) -> Option<DisplayValue<&'a ClientId>> {
+        self.client.map(display)
+    }
+}
+
+impl IndexClient {
+    /// Waits for a request to the index, for as long as the settings allow. `subject` is for the log.
+    pub(crate) async fn ask<T>(
+        &self,
+        subject: Subject<'_>,
+        request: impl Future<Output = Result<T, IndexError>>,
+    ) -> Result<T, Rejection> {
+        const UNAVAILABLE: Rejection = Rejection::Unavailable("the device index is unavailable");
+        const REFUSES: Rejection = Rejection::Unavailable("the device index takes no changes now");
+        let answer = self.outage.ask(self.timeout, request).await;
+        answer.map_err(|error| {
+            self.log_failure(subject, &error);
+            if matches!(error, IndexError::Refused(_)) { REFUSES } else { UNAVAILABLE }
+        })
+    }
+
+    /// Logs an error: one that may pass with the outage that it is part of, any other one each time.
+    fn log_failure(&self, subject: Subject<'_>, error: &IndexError) {
+        let is_first = error.may_pass().then(|| self.outage.failed(error));
+        let error = with_causes(error);
+        let (message_id, client_id) = (subject.message_id(), subject.client_id());
+        let app = subject.app;
+        if let Some(is_first) = is_first {
+            log_failure!(
+                is_first,
+                %app,
+                message_id,
+                client_id,
+                error,
+                "the index did not do what a request asked"
+            );
+        } else {
+            tracing::error!(
+                %app,
+                message_id,
+                client_id,
+                error,
+                "the index cannot do what a request asked"
+            );
+        }
+    }
+}
