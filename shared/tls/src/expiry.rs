@@ -9,13 +9,13 @@ use rustls::pki_types::CertificateDer;
 
 use crate::files::{FileError, PemFile};
 
-/// When the first of these certificates expires; none if one of them cannot be read.
+/// Returns the expiry of the first certificate to expire; none if one of them cannot be read.
 pub fn earliest(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
     let expiries: Option<Vec<SystemTime>> = chain.iter().map(expiry).collect();
     expiries?.into_iter().min()
 }
 
-/// When the first certificate of a file expires.
+/// Returns the expiry of the first certificate of a file to expire.
 ///
 /// # Errors
 /// If the file cannot be used.

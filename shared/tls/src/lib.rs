@@ -6,7 +6,7 @@
 //!   their files are read again and take effect without a restart. While the new files cannot be
 //!   used, the earlier certificate stays in use: a certificate that is written in two steps, or is
 //!   damaged, must not take a listener down.
-//! - An operator who reads why a connection failed must learn which certificate to mend, so the
+//! - An operator who reads why a connection failed must learn which certificate to fix, so the
 //!   reason is taken from the kind of rustls's error.
 //! - One crypto provider, `ring`, for everything: a second one would double the build time of all
 //!   dependencies and make rustls panic where none is chosen.
