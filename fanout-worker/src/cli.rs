@@ -2,10 +2,7 @@
 //! `pushctl` makes are of the same settings as the program's.
 
 use clap::Parser;
-use push_boot::{
-    build_info, engines::EngineArgs, metrics::MetricsArgs, operations::health::HealthArgs,
-    runtime::RuntimeArgs, telemetry::LogArgs, traces::TraceArgs,
-};
+use push_boot::{build_info, engines::EngineArgs, program::ProgramArgs, runtime::RuntimeArgs};
 use push_transports::TransportArgs;
 
 use crate::settings::{ProcessArgs, WorkerArgs};
@@ -34,16 +31,7 @@ pub struct Cli {
     /// The threads.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Readiness, and the start.
+    /// The start, readiness, metrics, log and traces.
     #[command(flatten)]
-    pub health: HealthArgs,
-    /// What the metrics tell apart, and how often the stores are read for them.
-    #[command(flatten)]
-    pub metrics: MetricsArgs,
-    /// The log.
-    #[command(flatten)]
-    pub log: LogArgs,
-    /// The traces.
-    #[command(flatten)]
-    pub traces: TraceArgs,
+    pub program: ProgramArgs,
 }

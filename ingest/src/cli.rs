@@ -3,9 +3,8 @@
 
 use clap::Parser;
 use push_boot::{
-    build_info, credentials::CredentialArgs, engines::EngineArgs, metrics::MetricsArgs,
-    operations::health::HealthArgs, proxy_protocol::ProxyArgs, runtime::RuntimeArgs,
-    telemetry::LogArgs, traces::TraceArgs,
+    build_info, credentials::CredentialArgs, engines::EngineArgs, program::ProgramArgs,
+    proxy_protocol::ProxyArgs, runtime::RuntimeArgs,
 };
 
 use crate::settings::IngestArgs;
@@ -34,16 +33,7 @@ pub struct Cli {
     /// The threads.
     #[command(flatten)]
     pub runtime: RuntimeArgs,
-    /// Readiness, and the start.
+    /// The start, readiness, metrics, log and traces.
     #[command(flatten)]
-    pub health: HealthArgs,
-    /// What the metrics tell apart, and how often the stores are read for them.
-    #[command(flatten)]
-    pub metrics: MetricsArgs,
-    /// The log.
-    #[command(flatten)]
-    pub log: LogArgs,
-    /// The traces.
-    #[command(flatten)]
-    pub traces: TraceArgs,
+    pub program: ProgramArgs,
 }

@@ -48,13 +48,13 @@ pub fn log(event: &AuditEvent) {
     );
 }
 
-/// Logins that failed, which a line of the log counts together: one line for each would let a stranger
+/// Failed logins, which a line of the log counts together: one line for each would let a client
 /// fill the log.
 #[derive(Debug, Clone, Copy)]
 pub enum FailedLogins<'a> {
     /// Requests with a secret that is none of this app's, or that lacks the scope of the call.
     OfApp(&'a AppId),
-    /// The same of apps that are not named: those that do not exist among them.
+    /// Requests for apps that are not named, including those that do not exist.
     OfOtherApps,
     /// MQTT clients.
     OfMqttClients,

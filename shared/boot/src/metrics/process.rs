@@ -1,5 +1,5 @@
-//! What every program publishes about itself: what the process takes, how its threads fare, and
-//! which build it is. Read when the metrics are asked for, so that it costs nothing in between.
+//! The metrics of the process: the resources that it uses, its threads, and its build. They are read
+//! at each scrape, so they cost nothing in between.
 //!
 //! The names of `process_…` are those that all Prometheus clients use, so that dashboards know them.
 
@@ -65,7 +65,7 @@ impl Collector for Process {
     }
 }
 
-/// What the kernel says of the process.
+/// The resources of the process, as the kernel reports them.
 struct Usage {
     cpu_seconds: f64,
     resident_bytes: u64,
@@ -131,7 +131,7 @@ impl Usage {
     }
 }
 
-/// What of tokio's metrics is stable.
+/// Writes the metrics of tokio that are stable.
 fn encode_runtime(runtime: &Handle, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let metrics = runtime.metrics();
     let shown = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);

@@ -19,17 +19,17 @@ use std::{
 
 use tokio::time::Instant;
 
-/// How long nothing may have failed before an answer ends an outage
+/// The time without a failure after which an answer ends an outage
 /// ([`Outage::of_refused_requests`]).
 pub const QUIET: Duration = Duration::from_secs(10);
 
-/// Whether one server is out, as the requests to it show. Clones share it.
+/// The outage of one server, as the requests to it show it. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Outage(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether there is an outage, so that an answer costs no lock while there is none.
+    /// True during an outage, so that an answer costs no lock otherwise.
     is_on: AtomicBool,
     state: Mutex<State>,
     quiet: Duration,
@@ -47,10 +47,10 @@ struct State {
 struct Current {
     began: Instant,
     last_failure: Instant,
-    /// When the first request after the last failure was answered.
+    /// The time of the first answer after the last failure.
     answered: Option<Instant>,
     failed: u64,
-    /// What kinds of failures it had; there are few.
+    /// The kinds of its failures; there are few.
     kinds: Vec<&'static str>,
 }
 
@@ -63,7 +63,7 @@ pub struct Waiting(Outage);
 pub struct Ended {
     /// From the first failure to the first answer after the last one.
     pub lasted: Duration,
-    /// How much failed, in what [`Outage::failed`] counts.
+    /// The number of failures, in the unit of [`Outage::failed`].
     pub failed: u64,
 }
 
@@ -142,7 +142,7 @@ impl Drop for Waiting {
 }
 
 impl Ended {
-    /// How long it lasted, in milliseconds.
+    /// Returns its length in milliseconds.
     pub fn for_ms(&self) -> u64 {
         u64::try_from(self.lasted.as_millis()).unwrap_or(u64::MAX)
     }

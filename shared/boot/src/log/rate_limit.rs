@@ -38,7 +38,7 @@ pub(super) struct RateLimit(Arc<Mutex<Callsites>>);
 
 type Callsites = HashMap<Key, Count>;
 
-/// What is counted together. Libraries that use the crate `log` share one callsite per level, so their
+/// The events that are counted together. Libraries that use the crate `log` share one callsite per level, so their
 /// events are told apart by module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
@@ -210,7 +210,7 @@ mod tests {
 
     use super::{super::tests::Lines, *};
 
-    /// What `log` writes, and the limit it was written under.
+    /// Returns the text that `log` writes, and the limit that it was written under.
     fn logged(log: impl FnOnce()) -> (String, RateLimit) {
         let (lines, limit) = (Lines::default(), RateLimit::default());
         let writer = lines.clone();

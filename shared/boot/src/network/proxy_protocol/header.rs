@@ -5,21 +5,21 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What version 2 begins with.
+/// The first bytes of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The signature, version and command, family, and length.
 const V2_BEGIN: usize = 16;
 /// The largest header of version 2, in bytes. A proxy may add values (type, length, value) of its own,
 /// which are skipped; with a client certificate they have some hundred bytes.
 const MAX_V2: usize = 4096;
-/// What version 1 begins with.
+/// The first bytes of version 1.
 const V1_BEGIN: &[u8] = b"PROXY ";
 /// The longest line of version 1, with its end.
 const MAX_V1: usize = 107;
-/// How many bytes say how long a header is, at most.
+/// So many bytes are always enough to know the length of a header.
 pub(super) const ENOUGH: usize = MAX_V1;
 
-/// What the first bytes of a connection are.
+/// The meaning of the first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begin {
     /// No header. The connection is of the address that it comes from.
@@ -40,7 +40,7 @@ pub fn is_header(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE) || bytes.starts_with(V1_BEGIN)
 }
 
-/// What these first bytes of a connection are.
+/// Reads the first bytes of a connection.
 ///
 /// # Errors
 /// If they are the beginning of a header that cannot be read.

@@ -12,21 +12,21 @@ const KEPT: u64 = 256;
 /// The limit that is assumed if the system does not tell it: what most systems set.
 const UNKNOWN: u64 = 1024;
 
-/// What to do about a limit that is too low.
+/// The advice for a limit that is too low.
 pub const HOW_TO_RAISE: &str = "raise the hard limit of open files (`ulimit -Hn`, systemd's \
                                 LimitNOFILE, Docker's --ulimit nofile)";
 
 /// The descriptors of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// How many may be open at once.
+    /// The most that may be open at the same time.
     pub limit: u64,
-    /// How many of them connections of clients may take.
+    /// The most that connections of clients may take.
     pub for_clients: usize,
 }
 
 impl Descriptors {
-    /// Of this limit, what is not kept for the rest of the process is for clients.
+    /// Splits a limit: clients get what is not kept for the rest of the process.
     pub fn of_limit(limit: u64) -> Self {
         // Under a very low limit half is kept, so that some clients are served.
         let for_clients = limit - KEPT.min(limit / 2);

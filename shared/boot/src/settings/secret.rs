@@ -14,17 +14,24 @@ use std::{
 
 use push_model::text::str_without_mark;
 
-use crate::settings::may_hold_secret;
-
 /// The largest file of a secret, in bytes.
 const MAX_FILE: usize = 64 * 1024;
+
+/// The longest value that an error repeats, in bytes.
+const MAX_REPEATED: usize = 100;
+
+/// Returns true for a value that may hold a password, such as a URL given to the wrong setting. No
+/// error repeats such a value.
+pub(crate) fn may_hold_secret(text: &str) -> bool {
+    text.contains("://") || text.contains('@') || text.len() > MAX_REPEATED
+}
 
 /// A text that may hold a secret. It has no `Display`, and its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(String);
 
 impl SecretText {
-    /// The text in the clear, for what connects or logs in with it.
+    /// Returns the secret, for connecting and logging in.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -52,7 +59,7 @@ pub struct SecretSetting<'a> {
 }
 
 impl SecretSetting<'_> {
-    /// Whether one of the forms is given.
+    /// Returns true if one of the forms is given.
     pub fn is_given(&self) -> bool {
         self.text.is_some() || self.file.is_some()
     }

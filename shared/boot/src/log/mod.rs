@@ -4,7 +4,11 @@
 //!
 //! `rate_limit` bounds how often one place in the code is logged.
 
+pub mod audit;
+pub mod log_pause;
+pub mod outage;
 mod rate_limit;
+pub mod terminal;
 
 use std::{
     borrow::Cow,
@@ -32,7 +36,7 @@ use tracing_subscriber::{
 };
 
 use self::rate_limit::{Limited, RateLimit};
-use crate::{audit, settings::ConfigErrors, terminal, traces::Traces};
+use crate::{settings::ConfigErrors, traces::Traces};
 
 /// The log filter of a service for which none is set.
 pub const DEFAULT_FILTER: &str = "info";
@@ -40,7 +44,7 @@ pub const DEFAULT_FILTER: &str = "info";
 /// Precedes the configured filter, so that a filter that names these targets overrides this.
 /// - Libraries that report single connections are quiet: a client could fill the log. A listener logs
 ///   failed handshakes itself, at `debug`.
-/// - `lapin` writes errors of its own about a connection that is lost, which the programs log and mend.
+/// - `lapin` logs lost connections as errors; the programs log and replace them by themselves.
 /// - A line within a span of a trace says what it is about, however few lines are asked for.
 const BASE: &str = "h2=error,rustls=error,lapin=off,push_trace=error";
 
@@ -60,7 +64,7 @@ fn is_harmless(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= Level::INFO || OWN.iter().any(|own| metadata.target().starts_with(own))
 }
 
-/// What the log shows: what the filter says, as far as it is harmless.
+/// Combines the configured filter with [`is_harmless`].
 fn shown<S>(filter: EnvFilter) -> impl Filter<S> {
     filter.and(filter_fn(is_harmless).with_max_level_hint(LevelFilter::TRACE))
 }

@@ -6,9 +6,9 @@ use serde::{Serialize, Serializer};
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What the program does as a whole.
+    /// The state of the program as a whole.
     pub status: Status,
-    /// Whether it should be sent work.
+    /// True if it should be sent work.
     pub ready: bool,
     /// Since when it has this status.
     #[serde(serialize_with = "as_text")]
@@ -17,7 +17,7 @@ pub struct Report {
     pub parts: Vec<PartReport>,
 }
 
-/// What a program does as a whole.
+/// The state of a program as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -33,22 +33,22 @@ pub enum Status {
     Draining,
 }
 
-/// What is known of one part.
+/// The state of one part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartReport {
     /// Its name.
     pub name: String,
     /// Its status.
     pub status: PartStatus,
-    /// Whether the program is ready only while the part works.
+    /// True if the program is ready only while the part works.
     pub required: bool,
     /// Since when it has this status.
     #[serde(serialize_with = "as_text")]
     pub since: UnixMillis,
-    /// When it was checked last.
+    /// The time of the last check.
     #[serde(serialize_with = "as_text_or_null")]
     pub checked: Option<UnixMillis>,
-    /// Why it is not `ok`.
+    /// The reason why it is not `ok`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -102,7 +102,7 @@ impl Report {
         Self { status, ready, since, parts }
     }
 
-    /// As JSON, one line for each value, for programs and for an operator who looks at it.
+    /// Writes it as JSON with one line for each value, readable for programs and people.
     pub fn to_json(&self) -> String {
         // It has no map, so nothing in it can fail.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();

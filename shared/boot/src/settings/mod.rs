@@ -4,9 +4,16 @@
 //! program collects [`ConfigErrors`] over all its settings and stops with the whole list. Values
 //! carry units (`5s`, `2MiB`).
 
+pub mod command_line;
+mod config_file;
+pub mod credentials;
+pub mod reference;
+pub mod secret;
+pub mod tls;
+
 use std::{fmt, net::SocketAddr, num::NonZeroU32, str::FromStr, time::Duration};
 
-use crate::secret::SecretSetting;
+use self::secret::{SecretSetting, may_hold_secret};
 
 /// The environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting follows this
 /// rule.
@@ -67,15 +74,6 @@ impl ConfigErrors {
             _ => Err(self),
         }
     }
-}
-
-/// The longest value that an error repeats, in bytes.
-const MAX_REPEATED: usize = 100;
-
-/// Whether a value may hold a password, as a URL that was given to the wrong setting does. No error
-/// repeats such a value.
-pub(crate) fn may_hold_secret(text: &str) -> bool {
-    text.contains("://") || text.contains('@') || text.len() > MAX_REPEATED
 }
 
 fn with_value(problem: String, text: &str) -> String {

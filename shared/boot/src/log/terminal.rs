@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-/// Whether a terminal would obey this character, or show what follows in another order.
+/// Returns true if a terminal would obey this character, or show the text after it in another order.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

@@ -1,11 +1,11 @@
-//! Whether a program can do its work now: what `/readyz` answers.
+//! The health of a program: `/readyz` tells whether it can do its work now.
 //!
 //! A program is made of parts: the queue, the index, each way to reach devices, a disk. Each part
 //! has a check that runs in the background, one run at a time, and the answer is made of the last
-//! results alone. So `/readyz` is answered at once while a server hangs, and however often it is
+//! results alone. So `/readyz` is answered immediately while a server hangs, and however often it is
 //! asked, the servers are asked no more often than `--health-interval` says.
 //!
-//! What happens to a check that gets stuck: it counts as failed after `--health-timeout`. If no
+//! A check that gets stuck counts as failed after `--health-timeout`. If no
 //! result comes at all (the check panicked, or the process was stopped for a while), the last one
 //! counts as failed once it is older than `--health-max-age`.
 //!
@@ -133,7 +133,12 @@ impl Health {
             }
             if !said {
                 let for_s = deadline.saturating_duration_since(Instant::now()).as_secs();
-                warn!(part = name, error = why, for_s, "not available yet: the start waits for it");
+                warn!(
+                    part = name,
+                    error = why,
+                    for_s,
+                    "{name} is not available yet, the start waits for it"
+                );
                 said = true;
             }
             self.0.record(name, State::Failed(why));
@@ -212,8 +217,8 @@ impl Inner {
             return true;
         }
         match change {
-            Some(Change::Broke(why)) => warn!(part = name, error = why, "a part does not work"),
-            Some(Change::Works) => info!(part = name, "a part works again"),
+            Some(Change::Broke(why)) => warn!(part = name, error = why, "{name} does not work"),
+            Some(Change::Works) => info!(part = name, "{name} works again"),
             None => {}
         }
         true

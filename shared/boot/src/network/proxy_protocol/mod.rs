@@ -1,4 +1,4 @@
-//! Which client a connection or a request is of, when a proxy is in between.
+//! Finds the client of a connection or a request that comes through a proxy.
 //!
 //! A proxy hides its clients' addresses, to which limits, failed logins and the log apply. It can name
 //! them: for a connection with a header of the PROXY protocol (`header`), for a request with
@@ -26,9 +26,9 @@ use self::header::{Begin, ENOUGH};
 pub use self::header::{Invalid, is_header};
 use crate::settings::ConfigErrors;
 
-/// How long a proxy may take to send its header. It sends it before anything of the client's.
+/// The time that a proxy has to send its header, which comes before the first byte of the client.
 const HEADER_TIME: Duration = Duration::from_secs(5);
-/// How long to wait for the rest of a header that has begun to come, which is rare.
+/// The pause before a header of which only a part has come is read again, which is rare.
 const PIECE_TIME: Duration = Duration::from_millis(5);
 
 /// The flag about proxies.
@@ -54,7 +54,7 @@ impl ProxyArgs {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Arc<[IpNet]>);
 
-/// Why the client of a connection is not known. The connection cannot be served.
+/// The reasons why the client of a connection is unknown. The connection cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum NoClient {
     /// The proxy sent a header that cannot be read.
@@ -123,7 +123,7 @@ async fn read_client(stream: &mut TcpStream) -> Result<Option<SocketAddr>, NoCli
         match header::begin(&bytes[..n])? {
             Begin::NoHeader => return Ok(None),
             Begin::Header(length) => break length,
-            // Bytes that were seen are seen again at once.
+            // Peeking returns bytes that it has returned before without waiting.
             Begin::Unclear if n == before => sleep(PIECE_TIME).await,
             Begin::Unclear => before = n,
         }

@@ -9,13 +9,13 @@ use push_tls::{
     server::TlsSettings,
 };
 
-use crate::settings::{ConfigErrors, may_hold_secret, variable};
+use super::{ConfigErrors, secret::may_hold_secret, variable};
 
 /// A flag and its value, if it was set.
 pub type Flag<'a> = (&'a str, Option<&'a str>);
 
 /// The certificate of a listener. Problems are added to `errors`. `Some(None)` means that neither
-/// flag is set: the listener is to be in clear.
+/// flag is set: the listener is to be unencrypted.
 pub fn listener(
     certificate: Flag<'_>,
     key: Flag<'_>,
@@ -99,8 +99,8 @@ fn setting(flag: &str) -> String {
     format!("{flag} ({})", variable(flag))
 }
 
-/// What is wrong with the files of these flags. The error names the file that it is about, unless
-/// its name may be a URL with a password, given to the wrong flag.
+/// Describes the fault of the files of these flags. The text names the file, unless its name may be a
+/// URL with a password that was given to the wrong flag.
 fn unusable(flags: &[Flag<'_>], error: &FileError) -> String {
     let names: Vec<String> = flags.iter().map(|(flag, _)| setting(flag)).collect();
     let names = names.join(", ");

@@ -32,7 +32,7 @@ use clap::{Arg, Command};
 use push_model::text::str_without_mark;
 
 use self::entries::Entry;
-use crate::settings::may_hold_secret;
+use crate::secret::may_hold_secret;
 
 /// The flag that names the file.
 const FLAG: &str = "config";

@@ -44,8 +44,8 @@ pub fn default_threads() -> NonZeroUsize {
     NonZeroUsize::new(cores / 2).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// How long a program that has stopped waits for a thread that is blocked, which may be one that reads a
-/// file of a disk that hangs. All work that must be done has been waited for before.
+/// The time that a stopped program waits for a blocked thread, which may be reading from a disk that
+/// hangs. All work that must be done has ended before.
 const BLOCKED_TIME: Duration = Duration::from_secs(1);
 
 /// Runs a program to its end, and leaves threads behind that are blocked.

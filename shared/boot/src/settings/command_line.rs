@@ -19,12 +19,12 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use crate::{
+use super::{
     config_file::{self, Given},
-    settings::may_hold_secret,
+    secret::may_hold_secret,
 };
 
-/// What stands in an error for a value that may hold a password.
+/// Replaces a value that may hold a password in an error.
 const NOT_SHOWN: &str = "…";
 
 /// Reads the command line of this process, its environment, and the file of settings that they name.

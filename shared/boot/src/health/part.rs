@@ -1,4 +1,4 @@
-//! What is known of one part. The clock is passed in.
+//! One part of a program and its last known state. The clock is passed in.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::report::{PartReport, PartStatus};
 
-/// Whether the program is ready without the part.
+/// The need of a program for a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// It is not.
@@ -16,7 +16,7 @@ pub enum Need {
     Reported,
 }
 
-/// What a check of a part found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// It does its work.
@@ -28,7 +28,7 @@ pub enum State {
 }
 
 impl State {
-    /// Whether the program can work with it.
+    /// Returns true if the program can work with the part.
     pub(super) fn works(&self) -> bool {
         matches!(self, Self::Ok | Self::Degraded(_))
     }
@@ -41,7 +41,7 @@ impl State {
     }
 }
 
-/// How a part changed.
+/// A change of a part that is worth a log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     /// It worked, and does no longer.
@@ -57,11 +57,11 @@ pub(super) struct Part {
     pub(super) need: Need,
     /// The last result; none before the first one.
     last: Option<State>,
-    /// Whether it has worked since the start.
+    /// True if it has worked since the start.
     has_worked: bool,
     /// Since when it is in its status.
     since: UnixMillis,
-    /// When the last check ended.
+    /// The end of the last check.
     checked: Option<(Instant, UnixMillis)>,
 }
 
@@ -99,7 +99,7 @@ impl Part {
         }
     }
 
-    /// What is said of it at `now`. A result that is older than `max_age` is not relied on.
+    /// Reports its state at `now`. A result that is older than `max_age` is not relied on.
     pub(super) fn report(&self, now: Instant, max_age: Duration) -> PartReport {
         let mut report = PartReport {
             name: self.name.clone(),

@@ -1,5 +1,5 @@
-//! Whether a directory takes writes: a full disk, a quota that is used up and a file system that
-//! became read-only are found by writing, not by asking how much is free.
+//! A check that a directory takes writes. Only a write finds a full disk, a quota that is used up and
+//! a file system that became read-only; the free space does not tell.
 //!
 //! A disk that hangs holds the thread that writes to it, and nothing can end that thread. So there is one
 //! write at a time: while it has not ended, a check says so and begins no other. Otherwise each check
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::{Health, Need, State};
 
-/// What is written: as much as one page of a database, so that it takes room of its own.
+/// The bytes that a check writes: one page of a database, so that they take room of their own.
 const PROBE: [u8; 4096] = [0; 4096];
 
 /// Watches whether a directory takes writes, as the part `disk`.
