@@ -61,7 +61,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&length, rest) = rest.split_first()?;
     let (length, rest) = match length {
-        0..0x80 => (usize::from(length), rest),
+        ..=0x7f => (usize::from(length), rest),
         // So many bytes of the length follow.
         0x81..=0x84 => {
             let (bytes, rest) = rest.split_at_checked(usize::from(length - 0x80))?;
