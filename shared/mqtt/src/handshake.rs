@@ -58,7 +58,7 @@ pub enum ConnectError {
     #[error("the broker closed the connection during the handshake")]
     Closed,
     /// The peer is no broker.
-    #[error("the broker answered with something else than CONNACK")]
+    #[error("the broker answered with a packet other than CONNACK")]
     Unexpected,
     /// The peer is no broker, or one that does not support MQTT 5.
     #[error("the broker does not speak MQTT 5")]
