@@ -2,10 +2,7 @@
 //! `pushctl` makes are of the same settings as the program's.
 
 use clap::Parser;
-use push_boot::{
-    build_info, engines::EngineArgs, metrics::MetricsArgs, telemetry::LogArgs, traces::TraceArgs,
-    tune::TuneArgs,
-};
+use push_boot::{build_info, engines::EngineArgs, program::ProgramArgs, tune::TuneArgs};
 use push_transports::TransportArgs;
 
 use crate::settings::{ProcessArgs, WorkerArgs};
@@ -34,13 +31,7 @@ pub struct Cli {
     /// The constants that are replaced.
     #[command(flatten)]
     pub tune: TuneArgs,
-    /// What the metrics tell apart, and how often the stores are read for them.
+    /// The start, readiness, metrics, log and traces.
     #[command(flatten)]
-    pub metrics: MetricsArgs,
-    /// The log.
-    #[command(flatten)]
-    pub log: LogArgs,
-    /// The traces.
-    #[command(flatten)]
-    pub traces: TraceArgs,
+    pub program: ProgramArgs,
 }

@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_boot::metrics::StoreMetrics;
+use push_boot::{
+    metrics::{MetricsSettings, StoreMetrics},
+    program::Engines,
+};
 use push_index::Index;
 use push_model::time::UnixMillis;
 use push_queue::Queue;
@@ -55,6 +58,16 @@ impl Dependencies {
             clock: Arc::new(UnixMillis::now),
             random: Arc::new(rand::random::<u64>),
             observation: None,
+        }
+    }
+
+    /// Dependencies of a worker that publishes metrics.
+    pub fn observed(engines: &Engines, transports: Transports, metrics: MetricsSettings) -> Self {
+        let Engines { queue, index, stores } = engines;
+        Self {
+            metrics: Metrics::new(metrics.apps),
+            observation: Some(Observation { interval: metrics.interval, stores: stores.clone() }),
+            ..Self::new(queue.clone(), index.clone(), transports)
         }
     }
 }

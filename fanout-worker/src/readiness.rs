@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use push_boot::{
     engines::{watch_index, watch_queue},
-    operations::health::{Health, Need, State},
+    health::{Health, Need, State},
 };
 use push_queue::Lane;
 

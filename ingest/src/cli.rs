@@ -3,8 +3,8 @@
 
 use clap::Parser;
 use push_boot::{
-    build_info, credentials::CredentialArgs, engines::EngineArgs, metrics::MetricsArgs,
-    proxy_protocol::ProxyArgs, telemetry::LogArgs, traces::TraceArgs, tune::TuneArgs,
+    build_info, credentials::CredentialArgs, engines::EngineArgs, program::ProgramArgs,
+    proxy_protocol::ProxyArgs, tune::TuneArgs,
 };
 
 use crate::settings::IngestArgs;
@@ -33,13 +33,7 @@ pub struct Cli {
     /// The constants that are replaced.
     #[command(flatten)]
     pub tune: TuneArgs,
-    /// What the metrics tell apart, and how often the stores are read for them.
+    /// The start, readiness, metrics, log and traces.
     #[command(flatten)]
-    pub metrics: MetricsArgs,
-    /// The log.
-    #[command(flatten)]
-    pub log: LogArgs,
-    /// The traces.
-    #[command(flatten)]
-    pub traces: TraceArgs,
+    pub program: ProgramArgs,
 }

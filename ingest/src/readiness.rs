@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use push_boot::{
     engines::{watch_index, watch_queue},
-    operations::health::{Health, Need},
+    health::{Health, Need},
 };
 use push_index::Index;
 use push_queue::Queue;

@@ -4,21 +4,16 @@
 use std::{net::SocketAddr, path::Path, path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
-use prometheus_client::registry::Registry;
 use push_boot::{
     credentials::CredentialSettings,
-    descriptors,
-    engines::{EngineSettings, open_index_at_start},
-    operations::{
-        self, Operations,
-        health::{Health, HealthSettings, Need, state_of, watch_disk},
-    },
+    data_dir,
+    engines::EngineSettings,
+    health::{Health, HealthSettings, Need, state_of, watch_disk},
+    log::{self, LogArgs},
+    program::{Program, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
     secret::{SecretSetting, SecretText},
     settings::{ConfigErrors, address},
-    shutdown,
-    telemetry::{self, LogArgs, LogSettings},
-    traces::Traces,
     tune::{FOUR_WEEKS, MOMENT, Tuning},
 };
 use push_broker::{
@@ -30,10 +25,7 @@ use push_index::Index;
 use push_model::secret::Secret;
 use tracing::info;
 
-use crate::{
-    cli::{bind, make_data_dir},
-    output::Output,
-};
+use crate::output::Output;
 
 /// Flags of `broker`.
 #[derive(Debug, clap::Args)]
@@ -86,8 +78,7 @@ struct Settings {
     broker: BrokerSettings,
     worker_password: Secret,
     ops_listen: SocketAddr,
-    health: HealthSettings,
-    log: LogSettings,
+    program: ProgramSettings,
     engines: EngineSettings,
     credentials: CredentialSettings,
 }
@@ -115,7 +106,7 @@ impl BrokerCommandArgs {
         let worker_password = self.check_password(&mut errors);
         let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
         let health = HealthSettings::read(&mut errors);
-        let log = self.log.check(telemetry::DEFAULT_FILTER, &mut errors);
+        let log = self.log.check(log::DEFAULT_FILTER, &mut errors);
         let settings = (|| {
             Some(Settings {
                 broker: BrokerSettings {
@@ -126,8 +117,7 @@ impl BrokerCommandArgs {
                 },
                 worker_password: worker_password?,
                 ops_listen: ops_listen?,
-                health,
-                log,
+                program: ProgramSettings { log, traces: None, health },
                 engines: engines?,
                 credentials: credentials?,
             })
@@ -180,34 +170,26 @@ pub async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     let mut settings = args.check(engines, credentials, errors)?;
-    telemetry::init(settings.log, &Traces::off());
-    settings.broker.fit_both(descriptors::raise());
-    make_data_dir(data_dir)?;
+    let program = Program::begin("broker", settings.program);
+    settings.broker.fit_both(program.descriptors());
+    data_dir::make(data_dir)?;
     settings.broker.save_in(data_dir);
     let credentials: DeviceCredentials = settings.credentials.open_in(data_dir)?;
-    let ops = bind(settings.ops_listen, "--ops-listen").await?;
-    let ops_address = ops.local_addr()?;
-    let shutdown = shutdown::on_signal();
-    let health = Health::starting(settings.health, shutdown.clone());
-    let operations = Operations::start(ops, health.clone());
-    let index = open_index_at_start(&settings.engines, &health).await?;
-
-    let mut registry = Registry::default();
-    operations::process::register(&mut registry, "broker");
+    let mut start = program.start(settings.ops_listen).await?;
+    let index = start.open_index(&settings.engines).await?;
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
-    let broker = Broker::start(settings.broker, logins, &settings.worker_password, &mut registry)?;
-    operations.publish(registry);
-    watch(&health, index, data_dir);
-    health.complete();
-    let (devices, workers) = (broker.address(), broker.worker_url());
-    info!(%devices, %workers, ops = %ops_address, data_dir = %data_dir.display(), "broker started");
+    let password = &settings.worker_password;
+    let broker = Broker::start(settings.broker, logins, password, &mut start.registry)?;
+    watch(&start.health, index, data_dir);
+    let mut service = start.complete();
+    let (devices, workers) = (broker.address(), broker.worker_url().clone());
+    let (ops, data_dir) = (service.ops_address(), data_dir.display());
+    info!(%devices, %workers, %ops, %data_dir, "broker started");
+    service.close(Stage::Broker, async {
+        broker.stop().await.context("what waits for devices is not saved")
+    });
     out.note(format_args!("devices on {devices}, workers on {workers}; stop with Ctrl-C"));
-
-    shutdown.cancelled().await;
-    let saved = broker.stop().await;
-    operations.stop().await;
-    info!("broker stopped");
-    saved.context("what waits for devices is not saved")
+    service.until_stopped().await
 }
 
 /// The parts of a broker. Devices can log in while the index answers, which has their apps; it only

@@ -1,21 +1,21 @@
 //! The command tree, and which command needs which engine.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use push_boot::{
     build_info,
     credentials::{CredentialArgs, CredentialSettings},
+    data_dir,
     engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_queue, open_stores},
+    log::{self, LogSettings},
     settings::ConfigErrors,
-    telemetry::{self, LogSettings},
     traces::Traces,
     tune::TuneArgs,
 };
 use push_index::Index;
 use push_queue::Queue;
-use tokio::net::TcpListener;
 
 use crate::{
     app::{self, AppCommand},
@@ -171,7 +171,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             let event = key::audit_event(&command);
             let work = async { key::run(command, &credentials, &cli.data_dir, out) };
             let Some(event) = event else { return work.await };
-            telemetry::init(LogSettings::of_audit(cli.json), &Traces::off());
+            log::init(LogSettings::of_audit(cli.json), &Traces::off());
             let index = index_for_key_audit(&urls, &credentials, &cli.data_dir, out).await;
             audit::recorded(index.as_deref(), event, work).await
         }
@@ -244,7 +244,7 @@ pub(crate) async fn index(
     data_dir: &std::path::Path,
 ) -> anyhow::Result<Arc<dyn Index>> {
     if matches!(urls.index, IndexUrl::Sqlite(_)) {
-        make_data_dir(data_dir)?;
+        data_dir::make(data_dir)?;
     }
     Ok(open_stores(urls).await.joined()?)
 }
@@ -296,33 +296,11 @@ async fn queue(
     data_dir: &std::path::Path,
 ) -> anyhow::Result<Arc<dyn Queue>> {
     if matches!(urls.queue, QueueUrl::Sqlite(_)) {
-        make_data_dir(data_dir)?;
+        data_dir::make(data_dir)?;
     }
     open_queue(urls, "pushctl")
         .await
         .with_context(|| format!("cannot use the queue at {}", urls.queue))
-}
-
-/// Makes the data directory, readable for its owner only, because it holds devices' tokens.
-///
-/// # Errors
-/// If it cannot be made.
-pub fn make_data_dir(dir: &std::path::Path) -> anyhow::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir).with_context(|| format!("cannot make the data directory {}", dir.display()))
-}
-
-/// Listens on the address of a setting.
-///
-/// # Errors
-/// If the address is taken, or not one of this machine.
-pub(crate) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))
 }
 
 #[cfg(test)]

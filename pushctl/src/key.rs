@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, path::Path, time::Duration};
 
 use clap::Subcommand;
-use push_boot::{credentials::CredentialSettings, settings::duration};
+use push_boot::{credentials::CredentialSettings, data_dir, settings::duration};
 use push_credentials::{Key, KeyFile, KeySet, Rotation};
 use push_model::{
     audit::{Action, AuditEvent},
@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::{
     audit,
-    cli::make_data_dir,
     output::{Output, Table},
 };
 
@@ -64,7 +63,7 @@ pub fn run(
     match command {
         KeyCommand::Create => {
             if settings.key_file.is_none() {
-                make_data_dir(data_dir)?;
+                data_dir::make(data_dir)?;
             }
             let keys = KeyFile::create(&file, now)?;
             out.note(format_args!("made {}", file.display()));

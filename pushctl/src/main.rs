@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use push_boot::{command_line, runtime, telemetry};
+use push_boot::{command_line, log, runtime};
 use pushctl::cli::{self, Cli};
 use tokio::runtime::Builder;
 
@@ -10,6 +10,6 @@ fn main() -> ExitCode {
     let cli = command_line::parse::<Cli>();
     match Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime::run(runtime, cli::main(cli)),
-        Err(error) => telemetry::failed(&format!("cannot start threads: {error}")),
+        Err(error) => log::failed(&format!("cannot start threads: {error}")),
     }
 }

@@ -13,18 +13,21 @@
 
 use std::{env, fs, path::Path, process::Command};
 
-/// What is compiled into the programs, from here. A change there that is not committed counts as a
+/// The folders that are compiled into the programs. An uncommitted change there counts as a
 /// modification, and is what makes an optimised build run this script again.
-const COMPILED: [&str; 6] = [
+const COMPILED: [&str; 9] = [
     "../../Cargo.toml",
     "../../Cargo.lock",
     "../../shared",
     "../../ingest",
     "../../fanout-worker",
+    "../../transports",
+    "../../broker",
+    "../../operator",
     "../../pushctl",
 ];
 
-/// What `git archive` replaces.
+/// The file that `git archive` fills in.
 const ARCHIVE_COMMIT: &str = "archive-commit";
 
 /// Marks a commit that is not all that was built.
@@ -79,7 +82,7 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// What the environment says, which is what it must be: a wrong commit is worse than none.
+/// Reads the environment. Fails if its text is no commit: a wrong commit is worse than none.
 fn given() -> Result<Option<Source>, String> {
     let Some(text) = variable("SOURCE_COMMIT") else { return Ok(None) };
     let (commit, is_modified) = match text.strip_suffix(MODIFIED) {
@@ -92,8 +95,8 @@ fn given() -> Result<Option<Source>, String> {
     Ok(Some(Source { commit: Some(commit.to_owned()), is_modified, seconds: None }))
 }
 
-/// What git says, if this file is one of its repository. A repository that merely holds the folder of
-/// an unpacked archive says nothing about it.
+/// Asks git, if this file belongs to its repository. A repository that merely holds the folder of an
+/// unpacked archive knows nothing about it.
 fn of_git() -> Option<Source> {
     git(&["ls-files", "--error-unmatch", "build.rs"])?;
     let head = git(&["show", "--no-patch", "--format=%H %ct", "HEAD"])?;
@@ -105,7 +108,8 @@ fn of_git() -> Option<Source> {
             println!("cargo::rerun-if-changed={file}");
         }
     }
-    for path in COMPILED {
+    // What is missing would make cargo run this script each time.
+    for path in COMPILED.iter().filter(|path| Path::new(path).exists()) {
         println!("cargo::rerun-if-changed={path}");
     }
     // Without the locks it changes nothing in the repository, which others may be using.
@@ -118,7 +122,7 @@ fn of_git() -> Option<Source> {
     })
 }
 
-/// What `git archive` wrote: the commit, and when it was made.
+/// Reads the commit and its time as `git archive` wrote them.
 fn of_archive() -> Option<Source> {
     let text = fs::read_to_string(ARCHIVE_COMMIT).ok()?;
     let (commit, seconds) = text.trim().split_once(' ')?;
@@ -165,7 +169,7 @@ fn git(arguments: &[&str]) -> Option<String> {
     output(Command::new("git").args(arguments))
 }
 
-/// What a command prints; none if it fails.
+/// Returns the output of a command; none if it fails.
 fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())

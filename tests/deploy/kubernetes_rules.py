@@ -7,12 +7,12 @@ def faults(objects):
     """What is wrong with the objects of a kustomization."""
     found = []
     for each in objects:
-        if each["kind"] == "RabbitmqCluster":
-            found += [f"RabbitmqCluster: {fault}" for fault in faults_of_rabbitmq(each)]
-            # Its operator gives the pods this label.
-            labels = {"app.kubernetes.io/name": each["metadata"]["name"]}
+        if each["kind"] in OPERATED:
+            label, faults_of_cluster = OPERATED[each["kind"]]
+            found += [f"{each['kind']}: {fault}" for fault in faults_of_cluster(each)]
+            labels = {label: each["metadata"]["name"]}
             if not selects(objects, "NetworkPolicy", "podSelector", labels):
-                found.append("RabbitmqCluster: no NetworkPolicy")
+                found.append(f"{each['kind']}: no NetworkPolicy")
         if each["kind"] in WORKLOADS:
             name = f"{each['kind']} {each['metadata']['name']}"
             found += [f"{name}: {fault}" for fault in faults_of(each, objects)]
@@ -54,20 +54,40 @@ def faults_of(workload, objects):
 def faults_of_rabbitmq(cluster):
     """What its operator would leave out, so that a namespace of the level `restricted` refuses it."""
     pod = cluster["spec"]["override"]["statefulSet"]["spec"]["template"]["spec"]
-    user = pod.get("securityContext", {})
+    containers = pod.get("initContainers", []) + pod.get("containers", [])
+    if {each["name"] for each in containers} != {"setup-container", "rabbitmq"}:
+        yield "the rights of a container are the operator's"
+    yield from faults_of_rights(pod.get("securityContext", {}), containers)
+
+
+def faults_of_redis(cluster):
+    """The same of a Redis Cluster."""
+    spec = cluster["spec"]
+    nodes = [spec["redisLeader"], spec["redisFollower"]]
+    yield from faults_of_rights(spec.get("podSecurityContext", {}), nodes)
+    if not all(node.get("pdb", {}).get("enabled") for node in nodes):
+        yield "no PodDisruptionBudget"
+
+
+def faults_of_rights(user, containers):
+    """What a namespace of the level `restricted` asks of a pod and its containers."""
     if user.get("runAsNonRoot") is not True:
         yield "it may run as root"
     if user.get("seccompProfile", {}).get("type") != "RuntimeDefault":
         yield "system calls are not restricted"
-    containers = pod.get("initContainers", []) + pod.get("containers", [])
-    if {each["name"] for each in containers} != {"setup-container", "rabbitmq"}:
-        yield "the rights of a container are the operator's"
     for container in containers:
         rights = container.get("securityContext", {})
         if rights.get("allowPrivilegeEscalation") is not False:
             yield "it may gain privileges"
         if rights.get("capabilities") != {"drop": ["ALL"]}:
             yield "it keeps capabilities"
+
+
+# Clusters that an operator runs: the label with their name that it gives to the pods, and their rules.
+OPERATED = {
+    "RabbitmqCluster": ("app.kubernetes.io/name", faults_of_rabbitmq),
+    "RedisCluster": ("cluster", faults_of_redis),
+}
 
 
 def faults_of_container(container, kind):

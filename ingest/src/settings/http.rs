@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use push_boot::{
     settings,
-    settings::{ConfigErrors, count, on_or_off, size, size_between},
+    settings::{ConfigErrors, count, size, size_between},
 };
 
 use super::{

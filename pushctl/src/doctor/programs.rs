@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn this_program_reads_the_version_that_programs_of_its_build_publish() {
         let mut registry = prometheus_client::registry::Registry::default();
-        push_boot::operations::process::register(&mut registry, "ingest");
+        push_boot::metrics::process::register(&mut registry, "ingest");
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let found = judge_version(URL, &text, OWN);

@@ -1,4 +1,4 @@
-//! Which build a program is: the same words for `--version`, the manual and `push_build_info`.
+//! The build of a program: the same words for `--version`, the manual and `push_build_info`.
 //!
 //! The build script finds them out, and says where from. A program that was built without a commit at
 //! hand says so.
@@ -37,5 +37,5 @@ pub const DATE: &str = env!("PUSH_BUILD_DATE");
 /// The version of the compiler.
 pub const RUSTC: &str = env!("PUSH_BUILD_RUSTC");
 
-/// What the program was compiled for, like `x86_64-unknown-linux-gnu`.
+/// The target of the compiler, like `x86_64-unknown-linux-gnu`.
 pub const TARGET: &str = env!("PUSH_BUILD_TARGET");

@@ -1,55 +1,38 @@
-//! What every program of the service needs around its work.
+//! Everything that a program of the service needs around its work. The room [`program`] starts and
+//! stops all programs in the same way.
 //!
-//! - [`audit`]: who does something, and the log of it
-//! - [`build_info`]: which build a program is
-//! - [`command_line`]: reading the command line, without printing what the environment holds
-//! - [`secret`]: settings that may hold a password, and their files
-//! - `config_file`: the optional file of settings; [`reference`]: the list of all settings
-//! - `declare`: [`settings!`], which declares settings
-//! - [`settings`](mod@settings): checking settings so that all configuration errors are reported together
-//! - [`tune`]: constants that tests and experts replace; `older_words`: names that have changed
-//! - [`credentials`]: the keys that sign the MQTT logins of devices
-//! - [`engines`]: the queue and the index, chosen by URL
-//! - [`tls`]: the files of certificates
-//! - [`telemetry`]: the log; [`outage`]: so that the outage of a server is logged once
-//! - [`metrics`]: what metrics are made of
+//! - [`program`]: the start, the run and the stop; threads, signals, file descriptors
+//! - [`settings`](mod@settings): the checks that report all configuration errors together; [`settings!`], which declares
+//!   settings; the command line, the file of settings, secrets, device credentials, certificates, names that have changed, and
+//!   the reference of all settings
+//! - [`tune`]: constants that tests and experts replace
+//! - [`engines`]: the queue and the index, each chosen by a URL
+//! - [`log`]: the log; audit events; one event for each outage of a server; texts for terminals
 //! - [`traces`]: distributed traces, sent to a collector
-//! - [`terminal`]: texts for a terminal, which cannot command it
-//! - [`runtime`]: the threads
-//! - [`descriptors`]: the limit of open files
-//! - [`network`]: which addresses count as one, for limits per address; [`proxy_protocol`]: whose
-//!   address it is behind a proxy
-//! - [`shutdown`]: the signals
-//! - [`operations`]: `/livez`, `/readyz` and `/metrics`
-//!
-//! Programs that are linked with musl get an allocator, too (`allocator`).
+//! - [`metrics`]: building blocks for metrics; the metrics of the process and of the stores
+//! - [`health`]: the parts of a program and their states
+//! - [`operations`]: the listener that serves `/livez`, `/readyz` and `/metrics`
+//! - [`network`]: addresses, and the proxies in front
+//! - [`build_info`]: the build of a program
 //!
 //! The only crate of `shared` that depends on clap and on an HTTP server.
 
-#[cfg(target_env = "musl")]
-mod allocator;
-pub mod audit;
 pub mod build_info;
-pub mod command_line;
-mod config_file;
-pub mod credentials;
 mod declare;
-pub mod descriptors;
 pub mod engines;
-pub mod log_pause;
+pub mod health;
+pub mod log;
 pub mod metrics;
 pub mod network;
-mod older_words;
 pub mod operations;
-pub mod outage;
-pub mod proxy_protocol;
-pub mod reference;
-pub mod runtime;
-pub mod secret;
+pub mod program;
 pub mod settings;
-pub mod shutdown;
-pub mod telemetry;
-pub mod terminal;
-pub mod tls;
 pub mod traces;
 pub mod tune;
+
+pub use crate::{
+    log::{audit, log_pause, outage, terminal},
+    network::proxy_protocol,
+    program::{data_dir, descriptors, runtime, shutdown},
+    settings::{command_line, credentials, reference, secret, tls},
+};

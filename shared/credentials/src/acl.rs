@@ -1,4 +1,4 @@
-//! What each client of the MQTT broker may do, as rules that brokers read: the form of the `acl`
+//! The permissions of MQTT clients, as rules that brokers read: the form of the `acl`
 //! claim of EMQX since 5.5 and of RMQTT since 0.8, and of EMQX's HTTP authentication since 5.8.
 //!
 //! Both brokers take the first rule that fits. `eq ` makes them compare the topic filter as text:

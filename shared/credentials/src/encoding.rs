@@ -10,7 +10,7 @@ pub(crate) fn base64url(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// As [`base64url`], behind what `out` holds.
+/// Appends to `out` what [`base64url`] returns.
 pub(crate) fn push_base64url(out: &mut String, bytes: &[u8]) {
     BASE64_URL_SAFE_NO_PAD.encode_string(bytes, out);
 }

@@ -1,4 +1,4 @@
-//! What a verified token says.
+//! The identity that a verified token proves.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Why no token was issued.
+//! The reasons why no token was issued.
 
 /// No token could be signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

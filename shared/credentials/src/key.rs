@@ -17,14 +17,14 @@ use crate::{
     issue_error::IssueError,
 };
 
-/// How many characters of the thumbprint make a key id: 96 bits.
+/// The characters of the thumbprint that make a key id: 96 bits.
 const KID_LEN: usize = 16;
 
 /// A key, and when it is used. `Debug` does not show the private part.
 #[derive(Clone)]
 pub struct Key {
     pub(crate) kid: Arc<str>,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: UnixMillis,
     /// It signs from then on, while no key that was made later does.
     pub signs_from: UnixMillis,
@@ -36,7 +36,7 @@ pub struct Key {
 
 struct Private {
     pair: EcdsaKeyPair,
-    /// As it is stored: PKCS #8, DER.
+    /// Its stored form: PKCS #8, DER.
     pkcs8: Vec<u8>,
 }
 
@@ -78,7 +78,7 @@ impl Key {
         &self.public
     }
 
-    /// Whether a token that it signed is accepted at this time.
+    /// Returns true if a token that it signed is accepted at this time.
     pub fn verifies_at(&self, now: UnixMillis) -> bool {
         self.verifies_until.is_none_or(|until| now < until)
     }
@@ -93,7 +93,7 @@ impl Key {
         self.private.pair.sign(&SystemRandom::new(), message).map_err(|_| IssueError::Random)
     }
 
-    /// Whether the key made this signature.
+    /// Returns true if the key made this signature.
     pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &self.public.point)
             .verify(message, signature)
@@ -143,7 +143,7 @@ impl PublicKey {
         0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
     ];
 
-    /// As `PUBLIC KEY` in PEM.
+    /// Returns it as `PUBLIC KEY` in PEM.
     pub fn pem(&self) -> String {
         pem("PUBLIC KEY", &[&Self::SPKI_PREFIX[..], &self.point].concat())
     }

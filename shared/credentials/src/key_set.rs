@@ -21,16 +21,16 @@ pub struct KeySet {
     keys: Vec<Key>,
 }
 
-/// How a key is replaced.
+/// The times of a key rotation.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotation {
-    /// How long all programs have to learn of the new key, before it signs.
+    /// The time that all programs have to read the new key before it signs.
     pub lead: Duration,
-    /// How long the tokens of the earlier keys are accepted after that.
+    /// The time after that for which tokens of earlier keys are accepted.
     pub overlap: Duration,
 }
 
-/// Why a key was not replaced.
+/// The reasons why a key was not replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RotationError {
     /// The set is full of keys that still verify.
@@ -44,7 +44,7 @@ pub enum RotationError {
 }
 
 impl KeySet {
-    /// A set with one new key, which signs at once.
+    /// Makes a set with one new key, which signs immediately.
     ///
     /// # Errors
     /// If the operating system gives no random numbers.

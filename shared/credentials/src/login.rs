@@ -1,4 +1,4 @@
-//! What a device logs in to an MQTT broker with, as registering it returns.
+//! The MQTT login of a device, as a registration returns it.
 
 use std::{fmt, sync::Arc, time::Duration};
 

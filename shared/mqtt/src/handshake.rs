@@ -35,7 +35,7 @@ const MAX_INBOUND: u32 = 1024 * 1024;
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Why there is no session.
+/// The reasons why there is no session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -58,7 +58,7 @@ pub enum ConnectError {
     #[error("the broker closed the connection during the handshake")]
     Closed,
     /// The peer is no broker.
-    #[error("the broker answered with something else than CONNACK")]
+    #[error("the broker answered with a packet other than CONNACK")]
     Unexpected,
     /// The peer is no broker, or one that does not support MQTT 5.
     #[error("the broker does not speak MQTT 5")]
@@ -74,18 +74,18 @@ impl From<io::Error> for ConnectError {
     }
 }
 
-/// What the handshake agreed on.
+/// The result of the handshake.
 #[derive(Debug)]
 pub struct SessionParams {
     /// Reads and writes packets within the broker's limits.
     pub codec: Codec,
     /// Bytes that were read behind the CONNACK.
     pub input: BytesMut,
-    /// Whether the broker had kept this session.
+    /// True if the broker had kept this session.
     pub session_present: bool,
     /// The broker's Receive Maximum: how many messages may be sent without an acknowledgement.
     pub receive_max: NonZeroU16,
-    /// How long nothing was sent when a ping is due.
+    /// The time without a packet after which a ping is due.
     pub ping_after: Duration,
     /// The user properties of the CONNACK.
     pub user_properties: UserProperties,

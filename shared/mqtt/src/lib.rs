@@ -1,4 +1,4 @@
-//! How a client reaches an MQTT 5 broker: its URL, TLS, and the handshake.
+//! The client's way to an MQTT 5 broker: its URL, TLS, and the handshake.
 //!
 //! The worker's transport and the test devices of `pushctl` share this code, so that they accept
 //! the same URLs and return the same errors.

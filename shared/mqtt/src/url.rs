@@ -33,19 +33,19 @@ pub(super) struct Login {
 pub struct BadMqttUrl;
 
 impl MqttUrl {
-    /// The same broker, with this login.
+    /// Returns the URL with this login.
     #[must_use]
     pub fn with_login(self, user: &str, password: &str) -> Self {
         let login = Login { user: user.to_owned(), password: Some(password.to_owned()) };
         Self { login: Some(login), ..self }
     }
 
-    /// Whether it has a login.
+    /// Returns true if it has a login.
     pub fn has_login(&self) -> bool {
         self.login.is_some()
     }
 
-    /// Whether connections are encrypted: `mqtts://`.
+    /// Returns true if connections are encrypted: `mqtts://`.
     pub fn uses_tls(&self) -> bool {
         self.tls
     }
@@ -65,7 +65,7 @@ impl MqttUrl {
         self.port
     }
 
-    /// The same broker, with this authority and this certificate for `mqtts://`.
+    /// Returns the URL with this authority and this certificate for `mqtts://`.
     #[must_use]
     pub fn with_tls(self, tls: Option<ClientTls>) -> Self {
         Self { client_tls: tls, ..self }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{Schema, StoreError, StoreSettings, permissions, turnstile::Turnstile};
 
-/// How many prepared statements a connection caches.
+/// The prepared statements that a connection caches.
 const PREPARED_STATEMENTS: usize = 64;
 
 /// Opens the connection for writes. Creates the file, its directory and its tables if they are

@@ -131,7 +131,7 @@ impl Database {
         self.0.readers.read(closure).await
     }
 
-    /// How many reads this process runs on the file now.
+    /// Returns the number of reads that this process runs on the file now.
     pub fn readers(&self) -> ReaderUse {
         self.0.readers.in_use()
     }

@@ -1,4 +1,4 @@
-//! What a file takes of its disk, and what is left there.
+//! The space that a file takes, and the free space of its disk.
 
 use std::{fs, io, path::Path};
 
@@ -9,12 +9,12 @@ use super::Database;
 pub struct DiskUse {
     /// The file and its write-ahead log.
     pub file: u64,
-    /// What is left on the disk for a program that is not root's.
+    /// The free space of the disk for programs other than root's.
     pub free: u64,
 }
 
 impl Database {
-    /// What the file takes of its disk now.
+    /// Measures the file and its disk.
     ///
     /// # Errors
     /// If the file cannot be looked at.

@@ -1,11 +1,11 @@
-//! Why a database operation failed, by SQLite's result codes. Errors are cheap to clone, because a
+//! The failures of database operations, by SQLite's result codes. Errors are cheap to clone, because a
 //! failed commit gives the same error to all its writes.
 
 use std::{io, path::PathBuf, sync::Arc};
 
 use rusqlite::ErrorCode;
 
-/// Why an operation of the embedded store failed.
+/// The failure of an operation of the embedded store.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// The directory of the file cannot be created, or is not writable.
@@ -89,7 +89,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the file itself is wrong, so that no retry can help.
+    /// Returns true if the file itself is at fault, so that no retry can help.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Foreign { .. }
@@ -110,7 +110,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the write may be stored in spite of the error. A transaction that fails is rolled
+    /// Returns true if the write may be stored in spite of the error. A transaction that fails is rolled
     /// back, unless the disk itself fails in its commit. An unknown code counts as "may be stored".
     pub fn may_have_happened(&self) -> bool {
         match self {

@@ -42,17 +42,17 @@ pub use self::{
 /// Timeouts and limits of a database file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// How long a write waits for another process that is writing.
+    /// The time that a write waits for another process that is writing.
     pub busy_timeout: Duration,
     /// Length of the writer's queue. Further writes wait for room in it.
     pub waiting_writes: usize,
-    /// How long a write waits for room in the queue before it is refused.
+    /// The time that a write waits for room in the queue before it is refused.
     pub enqueue_timeout: Duration,
     /// The most writes in one commit.
     pub commit_size: usize,
-    /// How long writes are added to one commit, bounded so that other processes can write too.
+    /// The time for which writes join one commit, bounded so that other processes can write too.
     pub commit_time: Duration,
-    /// How many reads run at once, each on its own connection.
+    /// The most reads that run at the same time, each on its own connection.
     pub readers: usize,
     /// The page cache of one connection, in KiB.
     pub cache_kib: u32,

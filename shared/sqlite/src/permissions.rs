@@ -1,4 +1,4 @@
-//! Who may read a database file.
+//! The access to database files.
 //!
 //! The files hold hashes of secrets, tokens of devices and texts of messages, so they are made for
 //! their owner only, whatever the umask. SQLite gives the files that it makes beside a database
@@ -28,7 +28,7 @@ const OTHERS_WRITE: u32 = 0o002;
 /// In such a directory only the owner of a file can replace it, as in `/tmp`.
 const STICKY: u32 = 0o1000;
 
-/// What stands beside a database: its write-ahead log, the index of that, and the turnstile.
+/// The files beside a database: its write-ahead log, the index of that, and the turnstile.
 const COMPANIONS: [&str; 3] = ["-wal", "-shm", super::turnstile::SUFFIX];
 
 /// Makes a directory, and those above it that are missing, for their owner only.
@@ -81,7 +81,7 @@ fn files(database: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Who besides its owner has access to a database.
+/// The users besides the owner who have access to a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exposure {
     /// Its owner alone.
@@ -92,7 +92,7 @@ pub enum Exposure {
     Others,
 }
 
-/// Who has access to a database, to the files beside it and to their directory: a user who may write to
+/// Finds who has access to a database, to the files beside it and to their directory: a user who may write to
 /// that can put other files in their places.
 ///
 /// # Errors

@@ -13,12 +13,12 @@ use tracing::Span;
 
 use super::{StoreError, StoreSettings, connection};
 
-/// How many reads run on a file at a moment.
+/// The reads that run on a file at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReaderUse {
     /// Reads that run.
     pub in_use: usize,
-    /// How many may run at once; more wait for one of them to end.
+    /// The most that may run at the same time; further ones wait.
     pub limit: usize,
 }
 
@@ -58,7 +58,7 @@ impl Readers {
         tokio::task::spawn_blocking(work).await.map_err(|_| StoreError::Closed)?
     }
 
-    /// How many reads run now.
+    /// Returns the number of reads that run now.
     pub(super) fn in_use(&self) -> ReaderUse {
         let limit = self.settings.readers.max(1);
         ReaderUse { in_use: limit.saturating_sub(self.permits.available_permits()), limit }

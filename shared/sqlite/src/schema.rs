@@ -60,7 +60,7 @@ impl Schema {
         Ok(())
     }
 
-    /// As [`Schema::check`], inside a transaction.
+    /// Checks the schema as [`Schema::check`] does, inside a transaction.
     fn version(&self, connection: &Connection, path: &Path) -> Result<i64, StoreError> {
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let owner = number("PRAGMA application_id")?;

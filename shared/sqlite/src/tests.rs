@@ -1,4 +1,4 @@
-//! What the store promises, each test with a file of its own.
+//! The promises of the store, each test with a file of its own.
 
 use std::{path::PathBuf, time::Duration};
 

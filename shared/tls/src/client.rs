@@ -24,7 +24,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::files::{FileError, PemFile, Watched, certified_key};
 
-/// How long [`ClientTls::probe`] waits for the refusal of a client certificate.
+/// The time that [`ClientTls::probe`] waits for the refusal of a client certificate.
 pub const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The files of the connections to one server. With none of them, the authorities of the machine
@@ -56,7 +56,7 @@ struct Inner {
     material: Watched<ClientMaterial>,
 }
 
-/// What a connection is made with.
+/// The configuration of a connection, made from the files.
 #[derive(Debug)]
 pub struct ClientMaterial {
     /// For libraries that take rustls's configuration.
@@ -95,7 +95,7 @@ impl ClientTls {
         &self.0.files
     }
 
-    /// What a new connection is made with, after a look at the files.
+    /// Returns the configuration of a new connection, after a look at the files.
     pub async fn material(&self) -> Arc<ClientMaterial> {
         if !self.0.material.paths().is_empty() {
             let inner = Arc::clone(&self.0);

@@ -1,5 +1,5 @@
-//! Why a TLS handshake with a server failed, read from the kind of rustls's error, which libraries
-//! wrap in errors of their own.
+//! The reason why a TLS handshake with a server failed, read from the kind of rustls's error, which
+//! libraries wrap in errors of their own.
 
 use std::{
     error::Error,
@@ -11,7 +11,7 @@ use std::{
 use humantime::format_rfc3339_seconds;
 use rustls::{AlertDescription, CertificateError, InvalidMessage, pki_types::UnixTime};
 
-/// Why TLS with a server failed, in words for the operator of the client.
+/// The reason why TLS with a server failed, in words for the operator of the client.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsFailure {
@@ -39,7 +39,7 @@ pub enum TlsFailure {
     /// The server does not accept the client certificate.
     #[error("the server refused the client certificate: {0:?}")]
     CertificateRefused(AlertDescription),
-    /// What answered does not speak TLS.
+    /// The peer does not speak TLS.
     #[error("the server does not speak TLS on this port")]
     NoTls,
     /// Anything else: no version or cipher in common, a broken peer.
@@ -47,7 +47,7 @@ pub enum TlsFailure {
     Other(rustls::Error),
 }
 
-/// Which name was wanted and which the certificate has, as far as that is known.
+/// The wanted name and those of the certificate, as far as they are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     /// The host of the URL.

@@ -20,16 +20,16 @@ use crate::{
     files::{FileError, PemFile, Watched, certified_key},
 };
 
-/// How often the files of a certificate are read to see whether they changed.
+/// The time between two looks at the files of a certificate.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How much is encrypted ahead of the network on a connection, in bytes: a full TLS record. Rustls has
-/// 64 KiB.
+/// The most bytes that are encrypted ahead of the network on a connection: a full TLS record. Rustls
+/// has 64 KiB.
 ///
-/// What is encrypted counts as written for the protocol above, although the client has taken none of it.
-/// So a protocol that gives up a client which takes nothing sees progress where there is none, and then
-/// none until all of it has left: a client that reads slowly looks like one that reads nothing, for as
-/// long as it takes for so many bytes.
+/// Encrypted bytes count as written for the protocol above, although the client has not taken them. A
+/// protocol that gives up on clients that take nothing therefore sees progress where there is none, and
+/// afterwards none until these bytes have left: meanwhile a slow client looks like one that reads
+/// nothing.
 pub const ENCRYPTED_AHEAD: usize = 16 * 1024;
 
 /// The files of a listener's certificate.
@@ -42,7 +42,7 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Whether the files can be used now, for a program that checks its settings before it starts.
+    /// Checks that the files can be used now, for a program that checks its settings before it starts.
     ///
     /// # Errors
     /// Which file cannot be used, and why.
@@ -52,15 +52,15 @@ impl TlsSettings {
     }
 }
 
-/// What the protocol on a listener needs of TLS.
+/// The needs of the protocol on a listener.
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptorOptions {
     /// The protocols that are offered to a client that asks (ALPN), the preferred one first. A
     /// client that asks for others only is refused; none here means that it is not answered.
     pub alpn: &'static [&'static [u8]],
-    /// How long a client may take for the handshake.
+    /// The time that a client has for the handshake.
     pub handshake_timeout: Duration,
-    /// How often the files are read again: [`RELOAD_INTERVAL`] but in tests.
+    /// The time between two looks at the files: [`RELOAD_INTERVAL`] except in tests.
     pub reload_interval: Duration,
 }
 
@@ -74,7 +74,7 @@ pub struct Acceptor {
 /// A connection with a client whose handshake is complete.
 pub type ServerStream<S> = TlsStream<BoundedStream<S>>;
 
-/// Why a connection was not accepted. It concerns that client only.
+/// The reasons why a connection was not accepted. They concern that client only.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
     /// The client took too long.

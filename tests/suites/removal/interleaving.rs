@@ -299,7 +299,7 @@ async fn no_earlier_owner_of_a_client_id_reads_a_later_ones_pushes_over_redis() 
     pushctl(&[&["key", "create"], &keys[..]].concat()).await;
     let mut stack = Stack::start(Servers::shared()).await;
     for _ in 0..2 {
-        let flags = [&keys[..], &["--broker-auth-secret", BROKERS, "--app-fresh", "5min"]];
+        let flags = [&keys[..], &["--broker-auth-secret", BROKERS, "--tune=app-fresh=5min"]];
         stack.add_ingest_with(&flags.concat()).await;
     }
     let (engines, mqtt, listen) = (stack.engines(), devices.address(), workers.address());

@@ -50,7 +50,7 @@ pub async fn open_queue(
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the {part} at {url}")]
 pub struct UnusableStore {
-    /// What is in it: `index` or `ledger`.
+    /// Its contents: `index` or `ledger`.
     pub part: &'static str,
     /// Its URL, which shows no password.
     pub url: String,
@@ -70,7 +70,7 @@ impl UnusableStore {
 pub struct Stores {
     /// The index, or why it cannot be used.
     pub index: Result<Arc<dyn Index>, UnusableStore>,
-    /// The same of the ledger's own store, if one is configured.
+    /// The ledger's own store if one is configured, or why it cannot be used.
     pub ledger: Option<Result<Arc<dyn Index>, UnusableStore>>,
 }
 

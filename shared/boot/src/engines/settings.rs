@@ -22,11 +22,11 @@ pub struct EngineSettings {
     pub index_tls: Option<ClientTls>,
     /// Prefix of every queue and key.
     pub namespace: String,
-    /// How long the servers may take.
+    /// The time limits of requests to the servers.
     pub timeouts: EngineTimeouts,
-    /// Where the ledger is kept, if not in the index.
+    /// The ledger's own store, if it is not kept in the index.
     pub ledger: Option<IndexUrl>,
-    /// How long the ledger of a message is kept.
+    /// The retention of the ledger.
     pub ledger_retention: Retention,
 }
 
@@ -50,17 +50,17 @@ impl EngineSettings {
 /// The checked settings of one store of apps and devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
-    /// Where it is.
+    /// Its place.
     pub url: IndexUrl,
     /// Authority and certificate of the connections, if the URL asks for TLS.
     pub tls: Option<ClientTls>,
     /// Prefix of every key.
     pub namespace: String,
-    /// How long the server may take.
+    /// The time limits of requests to the server.
     pub timeouts: EngineTimeouts,
 }
 
-/// How long the servers of the engines may take.
+/// The time limits of requests to the servers of the engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EngineTimeouts {
     /// Time to connect to the queue's or the index's server.

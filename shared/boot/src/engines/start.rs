@@ -13,9 +13,9 @@ use super::{
     settings::EngineSettings,
     urls::{IndexUrl, QueueUrl},
 };
-use crate::operations::health::Health;
+use crate::health::Health;
 
-/// As [`open_queue`](super::open_queue); waits for a server, not for a file.
+/// Opens the queue as [`open_queue`](super::open_queue) does; waits for a server, not for a file.
 ///
 /// # Errors
 /// If it cannot be used within `--tune start-deadline`, or at all.
@@ -35,7 +35,8 @@ pub async fn open_queue_at_start(
     health.open("queue", may_pass, async || open_queue(engines, program).await).await
 }
 
-/// As [`open_stores`](super::open_stores); waits for servers, not for files.
+/// Opens the index and the ledger as [`open_stores`](super::open_stores) does; waits for servers, not
+/// for files.
 ///
 /// # Errors
 /// If it cannot be used within `--tune start-deadline`, or at all.

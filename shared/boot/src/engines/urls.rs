@@ -1,4 +1,4 @@
-//! Which queue and which index a URL names.
+//! The URLs of queues and indexes.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use push_queue::amqp;
 
 use crate::secret::SecretText;
 
-/// Which queue.
+/// The URL of a queue.
 #[derive(Clone, PartialEq, Eq)]
 pub enum QueueUrl {
     /// RabbitMQ, as an `amqp://` or `amqps://` URL with one host or several.
@@ -19,7 +19,7 @@ pub enum QueueUrl {
     Sqlite(PathBuf),
 }
 
-/// Which index.
+/// The URL of an index.
 #[derive(Clone, PartialEq, Eq)]
 pub enum IndexUrl {
     /// Redis (`redis://`, `rediss://`) or Redis Cluster (`redis-cluster://`, `rediss-cluster://`).
@@ -44,7 +44,7 @@ impl QueueUrl {
         }
     }
 
-    /// Whether the connections are encrypted.
+    /// Returns true if the connections are encrypted.
     pub fn uses_tls(&self) -> bool {
         matches!(self, Self::Amqp(url) if scheme(url.expose()) == "amqps")
     }
@@ -99,7 +99,7 @@ impl IndexUrl {
         }
     }
 
-    /// Whether the connections are encrypted.
+    /// Returns true if the connections are encrypted.
     pub fn uses_tls(&self) -> bool {
         matches!(self, Self::Redis(url) if scheme(url.expose()).starts_with("rediss"))
     }

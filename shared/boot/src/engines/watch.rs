@@ -7,7 +7,7 @@ use push_index::{Index, IndexError, TakesWrites};
 use push_model::causes::with_causes;
 use push_queue::Queue;
 
-use crate::operations::health::{Health, Need, State, state_of};
+use crate::health::{Health, Need, State, state_of};
 
 /// Watches whether the queue takes messages.
 pub fn watch_queue(health: &Health, queue: &Arc<dyn Queue>) {

@@ -1,7 +1,7 @@
 //! A histogram without a lock.
 //!
 //! The one of prometheus-client takes a mutex for each observation, and one observation at a time.
-//! A worker observes a thousand devices of a batch with the same latency at once, and all threads
+//! A worker observes a thousand devices of a batch with the same latency in one call, and all threads
 //! of `ingest` observe each push, so here an observation is two additions to atomic numbers, for
 //! any number of equal values.
 

@@ -1,16 +1,18 @@
-//! What the metrics of all programs are made of, beyond what prometheus-client has.
+//! Building blocks for metrics that prometheus-client lacks.
 //!
 //! Constraints they live under: a push costs some ten microseconds of processor time, so what
 //! counts it may cost some nanoseconds; and a tenant must not be able to make the metrics grow.
 //!
-//! - [`Histogram`]: one without a lock, which takes many observations at once
+//! - [`Histogram`]: a histogram without a lock, which takes many observations in one call
 //! - [`ByApp`]: counters by app, up to a limit
 //! - [`StoreMetrics`]: what the queue and the stores hold
+//! - [`process`]: what the process uses, and which build it is
 //! - [`MetricsArgs`]: the settings
 
 mod args;
 mod by_app;
 mod histogram;
+pub mod process;
 mod stores;
 
 pub use self::{

@@ -1,6 +1,6 @@
-//! What the queue and the stores hold and use, read now and then and published in between.
+//! The contents of the queue and the stores and the resources that they use, read at intervals.
 //!
-//! A scrape must be answered at once, also while a store is frozen, so it never asks one: it gets
+//! A scrape must be answered immediately, even while a store is frozen, so it never asks one: it gets
 //! what was read last. What could not be read the last time has no value, because an old number
 //! would look like a present one.
 
@@ -30,7 +30,7 @@ pub struct StoreMetrics {
     last: Mutex<Option<Reading>>,
 }
 
-/// What was read at one time. None: there was no answer.
+/// One reading. A field is None if there was no answer.
 #[derive(Debug)]
 struct Reading {
     queue: Option<QueueCounts>,
@@ -53,7 +53,7 @@ impl StoreMetrics {
         metrics
     }
 
-    /// Reads at once and then every `interval`, until `stop`.
+    /// Reads immediately and then every `interval`, until `stop`.
     pub async fn keep_reading(self: Arc<Self>, interval: Duration, stop: CancellationToken) {
         let reading = async {
             loop {
@@ -65,7 +65,7 @@ impl StoreMetrics {
         stop.run_until_cancelled(reading).await;
     }
 
-    /// How many consumers a lane had when it was last counted; none if it could not be counted.
+    /// Returns the number of consumers that a lane had at the last reading, if it could be counted.
     pub fn consumers(&self, lane: Lane) -> Option<u64> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         Some(last.as_ref()?.queue?.lane(lane).consumers)

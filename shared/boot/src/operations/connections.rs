@@ -30,7 +30,7 @@ struct Open {
     asked: Asked,
 }
 
-/// Whether the request of a connection has come.
+/// Set as soon as the request of a connection has come.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked(Arc<AtomicBool>);
 

@@ -21,15 +21,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    connections::{Asked, Connections},
-    health::Health,
-};
+use super::connections::{Asked, Connections};
+use crate::health::Health;
 
-/// How long a connection may take to send its request's head, which also bounds how long it may idle.
+/// The time that a connection has to send the head of its request; an idle one is closed after it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may take in all. Each serves one request, so what is left after its head is
-/// the time in which a client has to read the answer.
+/// The longest life of a connection. Each serves one request, so the client has the rest of this time
+/// after the head to read the answer.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause after a failed accept (no file descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -191,7 +189,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::operations::health::{HealthSettings, Need, State};
+    use crate::health::{HealthSettings, Need, State};
 
     const SETTINGS: HealthSettings = HealthSettings {
         interval: Duration::from_millis(10),

@@ -4,15 +4,13 @@
 //! Constraints it lives under:
 //! - It must answer while the service is starting, full, stopping or cut off from its servers, so it
 //!   shares nothing with the service but the metrics registry and the state of its parts
-//!   (`health`).
+//!   ([`health`](crate::health)).
 //! - Nothing that it answers waits for a server: the parts are checked in the background.
 //! - The port should be open to few clients only; the number of connections and the time of each
 //!   are bounded all the same, and connections that lie idle keep no other from its answer.
 
 mod connections;
-pub mod health;
 mod listener;
-pub mod process;
 
 pub use listener::Operations;
 pub use prometheus_client;

@@ -17,19 +17,19 @@ use tokio_util::task::AbortOnDropHandle;
 /// The longest answer that is read, in bytes: it says at most which spans were refused, and why.
 const MAX_ANSWER: usize = 64 * 1024;
 
-/// Where spans are sent. `Display` gives what may be logged: path and headers may hold a token.
+/// The collector of spans. `Display` leaves out path and headers, which may hold a token.
 #[derive(Clone)]
 pub(super) struct Endpoint {
     pub(super) host: String,
     pub(super) port: u16,
-    /// None: in clear.
+    /// None: unencrypted.
     pub(super) tls: Option<ClientTls>,
     pub(super) path_and_query: String,
     /// Headers of every request, besides those of HTTP and OTLP.
     pub(super) headers: HeaderMap,
 }
 
-/// Why spans were not taken.
+/// The reasons why spans were not taken.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CollectorError {
     #[error("cannot connect")]

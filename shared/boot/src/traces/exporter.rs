@@ -30,16 +30,16 @@ use super::{
 
 /// Spans of one request to the collector, at most.
 const BATCH: usize = 512;
-/// How long spans are gathered for one request.
+/// The time for which spans are gathered for one request.
 const GATHER_TIME: Duration = Duration::from_secs(1);
-/// How long the collector may take for one request.
+/// The time that the collector has for one request.
 const SEND_TIME: Duration = Duration::from_secs(5);
-/// How long a process that stops waits until the last spans are sent.
+/// The time that a process that stops has to send the last spans.
 pub(super) const FLUSH_TIME: Duration = Duration::from_secs(3);
-/// How often a collector that does not take spans is logged, at most.
+/// The shortest time between two log lines about a collector that does not take spans.
 const LOG_PAUSE: Duration = Duration::from_mins(1);
 
-/// What the task works with.
+/// The task that sends spans.
 #[derive(Debug)]
 pub(super) struct Exporter {
     spans: mpsc::Receiver<SpanData>,
@@ -121,9 +121,9 @@ impl Exporter {
 /// Logs that the collector fails, and that it does no more.
 #[derive(Debug, Default)]
 struct FailureLog {
-    /// When a failure was logged last.
+    /// The time of the last log line about a failure.
     logged_at: Option<Instant>,
-    /// Whether the log says that it fails.
+    /// True if the last log line says that it fails.
     fails: bool,
     /// Spans that were lost and not logged yet.
     lost: u64,
@@ -145,7 +145,7 @@ impl FailureLog {
         }
     }
 
-    /// Whether it is logged that the collector fails, or that it does no more.
+    /// Returns true if the log should say that the collector fails, or that it works again.
     fn is_news(&mut self, fails: bool, now: Instant) -> bool {
         if !fails {
             return mem::take(&mut self.fails);

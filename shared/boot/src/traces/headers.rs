@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use percent_encoding::percent_decode_str;
 
-/// What says where a request goes, and where it ends.
+/// The headers that route and delimit the request, which cannot be set.
 const OF_THE_REQUEST: [HeaderName; 6] = [
     header::HOST,
     header::CONTENT_LENGTH,

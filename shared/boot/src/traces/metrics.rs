@@ -1,4 +1,4 @@
-//! What became of the spans of traces.
+//! The counters of spans, by their fate.
 
 use std::sync::{
     Arc,
@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// What became of a span that has ended.
+/// The fate of a span that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The collector took it.
@@ -37,7 +37,7 @@ struct Labels {
     outcome: &'static str,
 }
 
-/// How many spans there were.
+/// The counters of spans.
 #[derive(Debug, Clone)]
 pub(super) struct SpanCounts {
     ended: Arc<AtomicU64>,

@@ -107,12 +107,12 @@ impl Traces {
         Self(None)
     }
 
-    /// Whether there are traces.
+    /// Returns true if there is a collector.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// What makes spans of a trace of those of the program.
+    /// Returns the layer that turns spans of the program into spans of a trace.
     pub(crate) fn layer(&self) -> Option<Box<dyn Layer<Registry> + Send + Sync>> {
         let running = self.0.as_ref()?;
         let layer = tracing_opentelemetry::layer()

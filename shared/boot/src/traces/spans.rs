@@ -43,7 +43,7 @@ pub fn link(span: &Span, to: TraceParent) {
     span.add_link(span_context(to));
 }
 
-/// What the spans that follow this one have to know; none if it is of no trace.
+/// Returns the context for spans that follow this one; none if it belongs to no trace.
 pub fn trace_parent(span: &Span) -> Option<TraceParent> {
     let context = span.context();
     let context = context.span().span_context().clone();

@@ -29,17 +29,17 @@ use crate::{
     token::TokenError,
 };
 
-/// How often a running program looks whether the file changed.
+/// The time between two looks of a running program at the file.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How soon after a look a token of an unknown key may cause another one.
+/// The shortest time between two looks that tokens of unknown keys cause.
 const UNKNOWN_KEY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The largest file that is read, in bytes: more than twice what [`MAX_KEYS`](crate::MAX_KEYS)
 /// keys take.
 const MAX_SIZE: u64 = 16 * 1024;
 
-/// What is wrong with a key file.
+/// The faults of a key file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// There is none.
@@ -92,18 +92,18 @@ pub struct KeyFile {
 struct State {
     keys: Arc<KeySet>,
     read: Version,
-    /// What was found and could not be used; none is a file that is not there. It is logged once.
+    /// The version that could not be used, which is logged once; `Some(None)` is a missing file.
     unusable: Option<Option<Version>>,
-    /// When it was last looked at.
+    /// The time of the last look.
     checked: Instant,
 }
 
-/// What distinguishes a file from the one that replaces it, and from itself after its content or its
-/// access was changed.
+/// Distinguishes a file from the one that replaces it, and from itself after a change of its content
+/// or its access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Version {
     modified: Option<SystemTime>,
-    /// Of content or access, in seconds and nanoseconds.
+    /// The last change of content or access, in seconds and nanoseconds.
     changed: (i64, i64),
     len: u64,
     inode: u64,
@@ -179,7 +179,7 @@ impl KeyFile {
         Ok(keys)
     }
 
-    /// Where it is.
+    /// Its place.
     pub fn path(&self) -> &Path {
         &self.path
     }

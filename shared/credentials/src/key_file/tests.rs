@@ -12,7 +12,7 @@ fn kids(keys: &KeySet) -> Vec<&str> {
     keys.keys().iter().map(crate::Key::kid).collect()
 }
 
-/// As if the interval had passed.
+/// Looks at the file as if the interval had passed.
 fn look_again(file: &KeyFile) -> Arc<KeySet> {
     file.check(Instant::now())
 }

@@ -10,14 +10,14 @@ use std::{
 
 use super::KeyFileError;
 
-/// Of a new file: only the owner reads and writes.
+/// The access to a new file: only the owner reads and writes.
 const MODE: u32 = 0o600;
 
-/// What of the access to a file is kept when it is replaced: a group may read it, as when root owns
-/// what a service reads.
+/// The part of the access to a file that is kept when it is replaced: a group may read it, such as
+/// that of a service whose file root owns.
 const KEPT_MODE: u32 = 0o640;
 
-/// What the name of a file that was not finished ends in.
+/// The end of the name of an unfinished file.
 const UNFINISHED: &str = ".new";
 
 /// Makes the file, unless there is one.

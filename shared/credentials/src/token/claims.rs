@@ -28,7 +28,7 @@ pub(super) struct ReceivedHeader<'a> {
     pub(super) typ: Option<Cow<'a, str>>,
     #[serde(borrow)]
     pub(super) kid: Option<Cow<'a, str>>,
-    /// Whether it lists extensions that the reader must understand (RFC 7515, 4.1.11), in whatever
+    /// True if it lists extensions that the reader must understand (RFC 7515, 4.1.11), in whatever
     /// form. None is understood.
     #[serde(default, deserialize_with = "present")]
     pub(super) crit: bool,

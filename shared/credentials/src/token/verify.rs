@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{encoding::from_base64url, identity::DeviceIdentity, key::Key, key_set::KeySet};
 
-/// Why a token is refused. The device learns only that it is.
+/// The reasons why a token is refused. The device learns only that it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// There is none.
@@ -68,7 +68,7 @@ impl KeySet {
         read_claims(parts.claims, key, now)
     }
 
-    /// As [`KeySet::verify`], for a login at an MQTT broker: the token must belong to the device
+    /// Verifies a token for a login at an MQTT broker, as [`KeySet::verify`]. It must belong to the device
     /// that the MQTT client id and the user name say.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ struct Parts<'a> {
     header: &'a [u8],
     claims: &'a [u8],
     signature: &'a [u8],
-    /// What the signature is over: header, dot, claims.
+    /// The signed bytes: header, dot, claims.
     signed: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! What a broker may answer to CONNECT, made of the corpus `mqtt`, and URLs of the corpus `url`.
+//! Answers of brokers to CONNECT, made of the corpus `mqtt`, and URLs of the corpus `url`.
 
 use proptest::prop_assert;
 use rmqtt_codec::v5::Connect;

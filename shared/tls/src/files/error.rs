@@ -1,4 +1,4 @@
-//! What can be wrong with a file, as a text that says which file and what it must hold.
+//! The faults of a file, as texts that name the file and say what it must hold.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub enum FileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
     /// The file is larger than any list of certificates.
@@ -21,7 +21,7 @@ pub enum FileError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// How large it may be.
+        /// The largest allowed size.
         limit: u64,
     },
     /// A section of the file is damaged.
@@ -29,7 +29,7 @@ pub enum FileError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         source: pem::Error,
     },
     /// There is no `BEGIN CERTIFICATE` in the file.
@@ -58,7 +58,7 @@ pub enum FileError {
     Certificate {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: rustls::Error,
     },
     /// The key has an unknown form, or is of a kind that is not supported.
@@ -66,7 +66,7 @@ pub enum FileError {
     Key {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: rustls::Error,
     },
     /// Certificate and key are not a pair.

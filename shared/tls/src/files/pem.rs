@@ -17,13 +17,13 @@ use rustls::{
 
 use super::FileError;
 
-/// How large a file may be, in bytes: the authorities of a whole machine take some 200,000.
+/// The largest file, in bytes: the authorities of a whole machine take some 200,000.
 const LIMIT: u64 = 1024 * 1024;
 
-/// What editors on Windows begin a text with. The first line would not be found to begin a certificate.
+/// Editors on Windows begin a text with this mark, which would hide the first line of a certificate.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What PKCS #8 calls a key that needs a passphrase.
+/// The first line of a PKCS #8 key that needs a passphrase.
 const ENCRYPTED: &[u8] = b"-----BEGIN ENCRYPTED PRIVATE KEY-----";
 
 /// A file and its contents, which may be a private key: it has no `Debug`.

@@ -27,7 +27,7 @@ pub(crate) struct Watched<T> {
     paths: Vec<PathBuf>,
     make: Make<T>,
     current: RwLock<Arc<T>>,
-    /// What the files held when they were last read, whether or not that could be used.
+    /// The contents of the files when they were last read, whether or not they could be used.
     last_read: Mutex<Fingerprint>,
 }
 

@@ -17,20 +17,17 @@ use crate::{
 
 #[tokio::test]
 async fn a_part_of_a_head_behind_a_request_has_the_time_of_a_head() {
-    Service::run(
-        &["--tune=header-timeout=1s", "--tune=idle-timeout=1h"],
-        async |service| {
-            let push = Request::push(&service, VALID);
-            for before in [push.bytes(), push.clone().chunked(7).bytes()] {
-                let mut connection = Connection::open(service.address).await;
-                connection.send([&before, &push.head()[..30]].concat()).await;
-                assert_eq!(connection.answer().await.http, 200);
-                connection.answer().await.expect(408, 408, "the request's headers did not arrive");
-                assert!(connection.is_ended().await);
-            }
-            service.stop().await.unwrap();
-        },
-    )
+    Service::run(&["--tune=header-timeout=1s", "--tune=idle-timeout=1h"], async |service| {
+        let push = Request::push(&service, VALID);
+        for before in [push.bytes(), push.clone().chunked(7).bytes()] {
+            let mut connection = Connection::open(service.address).await;
+            connection.send([&before, &push.head()[..30]].concat()).await;
+            assert_eq!(connection.answer().await.http, 200);
+            connection.answer().await.expect(408, 408, "the request's headers did not arrive");
+            assert!(connection.is_ended().await);
+        }
+        service.stop().await.unwrap();
+    })
     .await;
 }
 
@@ -101,68 +98,62 @@ async fn a_head_that_drips_in_is_cut_off_however_often_a_byte_comes() {
 
 #[tokio::test]
 async fn an_idle_connection_is_ended_without_a_word_and_a_used_one_stays() {
-    Service::run(
-        &["--tune=idle-timeout=3s", "--tune=header-timeout=3s"],
-        async |service| {
-            let push = Request::push(&service, VALID).bytes();
-            let mut connection = Connection::open(service.address).await;
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(4) {
-                connection.send(&push).await;
-                assert_eq!(connection.answer().await.http, 200);
-                // The client's pause between two requests, far shorter than the idle time.
-                tokio::time::sleep(Duration::from_millis(300)).await;
-            }
-            assert!(connection.is_ended().await);
-            service.stop().await.unwrap();
-        },
-    )
+    Service::run(&["--tune=idle-timeout=3s", "--tune=header-timeout=3s"], async |service| {
+        let push = Request::push(&service, VALID).bytes();
+        let mut connection = Connection::open(service.address).await;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(4) {
+            connection.send(&push).await;
+            assert_eq!(connection.answer().await.http, 200);
+            // The client's pause between two requests, far shorter than the idle time.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        assert!(connection.is_ended().await);
+        service.stop().await.unwrap();
+    })
     .await;
 }
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_for_too_long_gets_no_answer_within_another() {
-    Service::run(
-        &["--tune=idle-timeout=1s", "--tune=header-timeout=1s"],
-        async |service| {
-            let socket = TcpSocket::new_v4().unwrap();
-            // Small, so that the service soon has no room for the rest of an answer.
-            socket.set_recv_buffer_size(2048).unwrap();
-            // The last answer is cut off, so what came is looked at as text.
-            let mut connection = socket.connect(service.address).await.unwrap();
-            let request = batch_request_of(&service, "{}\n".repeat(1000)).bytes();
-            let (mut reader, mut writer) = connection.split();
-            let many = request.repeat(60);
-            let sending = async {
-                // The service ends the connection before it has read everything.
-                let _ = writer.write_all(&many).await;
-                std::future::pending::<()>().await;
-            };
-            let mut received = Vec::new();
-            let reading = async {
-                // The client's pause, longer than the service waits for it: the behaviour under test.
-                tokio::time::sleep(Duration::from_millis(1500)).await;
-                let _ = reader.read_to_end(&mut received).await;
-            };
-            tokio::select! {
-                () = sending => {}
-                () = reading => {}
-            }
-            let text = String::from_utf8_lossy(&received);
-            let mut rest = &*text;
-            let mut begun = 0;
-            while let Some((head, body)) = rest.split_once("\r\n\r\n") {
-                assert!(head.starts_with("HTTP/1.1 "), "{head}");
-                let length = head.split("content-length: ").nth(1).expect("a length");
-                let length: usize = length.lines().next().unwrap().parse().unwrap();
-                let body_read = &body[..length.min(body.len())];
-                assert!(!body_read.contains("HTTP/1.1"), "an answer within another: {body_read}");
-                begun += 1;
-                rest = &body[body_read.len()..];
-            }
-            assert!(begun > 0, "no answer came: {text}");
-            service.stop().await.unwrap();
-        },
-    )
+    Service::run(&["--tune=idle-timeout=1s", "--tune=header-timeout=1s"], async |service| {
+        let socket = TcpSocket::new_v4().unwrap();
+        // Small, so that the service soon has no room for the rest of an answer.
+        socket.set_recv_buffer_size(2048).unwrap();
+        // The last answer is cut off, so what came is looked at as text.
+        let mut connection = socket.connect(service.address).await.unwrap();
+        let request = batch_request_of(&service, "{}\n".repeat(1000)).bytes();
+        let (mut reader, mut writer) = connection.split();
+        let many = request.repeat(60);
+        let sending = async {
+            // The service ends the connection before it has read everything.
+            let _ = writer.write_all(&many).await;
+            std::future::pending::<()>().await;
+        };
+        let mut received = Vec::new();
+        let reading = async {
+            // The client's pause, longer than the service waits for it: the behaviour under test.
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            let _ = reader.read_to_end(&mut received).await;
+        };
+        tokio::select! {
+            () = sending => {}
+            () = reading => {}
+        }
+        let text = String::from_utf8_lossy(&received);
+        let mut rest = &*text;
+        let mut begun = 0;
+        while let Some((head, body)) = rest.split_once("\r\n\r\n") {
+            assert!(head.starts_with("HTTP/1.1 "), "{head}");
+            let length = head.split("content-length: ").nth(1).expect("a length");
+            let length: usize = length.lines().next().unwrap().parse().unwrap();
+            let body_read = &body[..length.min(body.len())];
+            assert!(!body_read.contains("HTTP/1.1"), "an answer within another: {body_read}");
+            begun += 1;
+            rest = &body[body_read.len()..];
+        }
+        assert!(begun > 0, "no answer came: {text}");
+        service.stop().await.unwrap();
+    })
     .await;
 }

@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
+use async_compat::CompatExt as _;
 use lapin::{
-    Channel, Connection, ConnectionProperties,
-    tcp::AMQPUriTcpExt as _,
+    AsyncTcpStream, Channel, Connection, ConnectionProperties,
     types::{FieldTable, Heartbeat},
     uri::{AMQPScheme, AMQPUri},
 };
@@ -20,7 +20,6 @@ use push_model::causes::with_causes;
 use push_tls::{
     client::{ClientFiles, ClientTls},
     failure::TlsFailure,
-    rustls::ClientConfig,
 };
 
 use super::{
@@ -127,13 +126,13 @@ impl Dialer {
         }
         let name = format!("{} {purpose} ({})", self.settings.program, self.namespace);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let tls = self.tls_config().await;
+        let tls = self.tls.clone();
         let connect = Connection::connector(
             host.uri.clone(),
-            lapin::runtime::default_runtime()?,
-            async move |uri: AMQPUri, runtime| {
-                let stream = socket::in_clear(&uri).connect_async(&runtime).await?;
-                Ok(socket::encrypt(stream, &uri, tls.clone()).await?)
+            socket::runtime(),
+            async move |uri: AMQPUri, _| {
+                let socket = socket::open(&uri, tls.as_ref()).await?;
+                Ok(AsyncTcpStream::Plain(socket.compat()))
             },
             properties,
         );
@@ -159,13 +158,7 @@ impl Dialer {
     }
 
     async fn server_properties(&self, host: &Host) -> Result<FieldTable, AmqpError> {
-        let tls = self.tls_config().await;
-        server_properties::read(&host.uri, tls, self.settings.connect_timeout).await
-    }
-
-    /// The configuration of a new connection; none if it is not to be encrypted.
-    async fn tls_config(&self) -> Option<Arc<ClientConfig>> {
-        Some(Arc::clone(&self.tls.as_ref()?.material().await.config))
+        server_properties::read(&host.uri, self.tls.as_ref(), self.settings.connect_timeout).await
     }
 
     /// Opens a connection and declares everything on its first channel.

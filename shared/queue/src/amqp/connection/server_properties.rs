@@ -9,13 +9,12 @@ use amq_protocol::{
     frame::{AMQPFrame, parse_frame},
     protocol::{AMQPClass, connection::AMQPMethod},
 };
-use futures::io::{AsyncReadExt, AsyncWriteExt};
 use lapin::{
-    tcp::AMQPUriTcpExt as _,
     types::{AMQPValue, FieldTable},
     uri::AMQPUri,
 };
-use push_tls::rustls::ClientConfig;
+use push_tls::client::ClientTls;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::socket;
 use crate::amqp::error::AmqpError;
@@ -39,7 +38,7 @@ pub(super) fn product_and_version(properties: &FieldTable) -> String {
 /// Reads the server properties, within `bound`. In every case the socket is closed afterwards.
 pub(super) async fn read(
     uri: &AMQPUri,
-    tls: Option<Arc<ClientConfig>>,
+    tls: Option<&ClientTls>,
     bound: Duration,
 ) -> Result<FieldTable, AmqpError> {
     tokio::time::timeout(bound, properties(uri, tls))
@@ -48,10 +47,8 @@ pub(super) async fn read(
         .map_err(|error| AmqpError::Io(Arc::new(error)).or_tls())
 }
 
-async fn properties(uri: &AMQPUri, tls: Option<Arc<ClientConfig>>) -> io::Result<FieldTable> {
-    let runtime = lapin::runtime::default_runtime().map_err(io::Error::other)?;
-    let stream = socket::in_clear(uri).connect_async(&runtime).await?;
-    let mut stream = socket::encrypt(stream, uri, tls).await?;
+async fn properties(uri: &AMQPUri, tls: Option<&ClientTls>) -> io::Result<FieldTable> {
+    let mut stream = socket::open(uri, tls).await?;
     stream.write_all(PROTOCOL_HEADER).await?;
     stream.flush().await?;
     let mut frame = vec![0; FRAME_HEADER];

@@ -1,0 +1,238 @@
+//! The health of a program: `/readyz` tells whether it can do its work now.
+//!
+//! A program is made of parts: the queue, the index, each way to reach devices, a disk. Each part
+//! has a check that runs in the background, one run at a time, and the answer is made of the last
+//! results alone. So `/readyz` is answered immediately while a server hangs, and however often it is
+//! asked, the servers are asked no more often than `--tune health-interval` says.
+//!
+//! A check that gets stuck counts as failed after `--tune health-timeout`. If no
+//! result comes at all (the check panicked, or the process was stopped for a while), the last one
+//! counts as failed once it is older than `--tune health-max-age`.
+//!
+//! A part that is not `ok` yet since the start is `awaited`. A part that failed is checked again
+//! sooner than one that is `ok`, because a start and a recovery wait for it.
+//!
+//! - `part`: what is known of one part, without a clock of its own
+//! - `report`: the answer, made of the parts
+//! - `disk`: a check that a directory takes writes
+//! - `settings`: the flags
+
+mod disk;
+mod part;
+mod report;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    time::Duration,
+};
+
+use push_model::{causes::with_causes, time::UnixMillis};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use self::part::{Change, Part};
+pub use self::{
+    disk::watch_disk,
+    part::{Need, State},
+    report::{PartReport, Report, Status},
+    settings::HealthSettings,
+};
+
+/// The first pause after a check that failed; doubled each time, up to the interval.
+const RECHECK_FIRST: Duration = Duration::from_millis(100);
+
+/// The first pause between two tries to open a server at the start; doubled each time.
+const OPEN_PAUSE_FIRST: Duration = Duration::from_millis(100);
+/// The longest pause between two tries to open a server at the start.
+const OPEN_PAUSE_LONGEST: Duration = Duration::from_secs(2);
+
+/// The state of a program. Clones share it; the checks end with the last clone.
+#[derive(Debug, Clone)]
+pub struct Health(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: HealthSettings,
+    begun: Instant,
+    begun_at: UnixMillis,
+    /// Set when the program has all its parts.
+    complete: OnceLock<()>,
+    /// Cancelled when the program begins to stop.
+    stopping: CancellationToken,
+    stopping_since: OnceLock<UnixMillis>,
+    parts: Mutex<Vec<Part>>,
+    checks: Mutex<JoinSet<()>>,
+}
+
+impl Health {
+    /// The state of a program that starts: `/readyz` is no until [`Health::complete`], and again
+    /// from when `stopping` is cancelled.
+    ///
+    /// Must be called within a Tokio runtime.
+    pub fn starting(settings: HealthSettings, stopping: CancellationToken) -> Self {
+        let health = Self(Arc::new(Inner {
+            settings,
+            begun: Instant::now(),
+            begun_at: UnixMillis::now(),
+            complete: OnceLock::new(),
+            stopping: stopping.clone(),
+            stopping_since: OnceLock::new(),
+            parts: Mutex::default(),
+            checks: Mutex::default(),
+        }));
+        let weak = Arc::downgrade(&health.0);
+        health.checks().spawn(async move {
+            stopping.cancelled().await;
+            if let Some(inner) = weak.upgrade() {
+                inner.stopping_since();
+            }
+        });
+        health
+    }
+
+    /// Says that all parts are being watched: from now on the program is ready when they are.
+    pub fn complete(&self) {
+        // Also true if it was said before.
+        let _ = self.0.complete.set(());
+    }
+
+    /// Opens what the program needs, and tries again while it cannot be had yet (`may_pass`), for
+    /// `--tune start-deadline` from the start. Meanwhile `/readyz` says what is awaited, and why.
+    ///
+    /// # Errors
+    /// The last failure, if another try cannot help, the time is over, or the program is to stop.
+    pub async fn open<T, E>(
+        &self,
+        name: &str,
+        may_pass: impl Fn(&E) -> bool,
+        open: impl AsyncFn() -> Result<T, E>,
+    ) -> Result<T, E>
+    where
+        E: std::error::Error + 'static,
+    {
+        let deadline = self.0.begun + self.0.settings.start_deadline;
+        let mut pause = OPEN_PAUSE_FIRST;
+        let mut said = false;
+        self.part(name, Need::Required);
+        loop {
+            let error = match open().await {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            };
+            let why = with_causes(&error);
+            let is_over = Instant::now() + pause > deadline || self.0.stopping.is_cancelled();
+            if is_over || !may_pass(&error) {
+                return Err(error);
+            }
+            if !said {
+                let for_s = deadline.saturating_duration_since(Instant::now()).as_secs();
+                warn!(
+                    part = name,
+                    error = why,
+                    for_s,
+                    "{name} is not available yet, the start waits for it"
+                );
+                said = true;
+            }
+            self.0.record(name, State::Failed(why));
+            if timeout(pause, self.0.stopping.cancelled()).await.is_ok() {
+                return Err(error);
+            }
+            pause = (pause * 2).min(OPEN_PAUSE_LONGEST);
+        }
+    }
+
+    /// Checks a part in the background from now on, and names it in every answer.
+    pub fn watch<F>(&self, name: &str, need: Need, check: impl Fn() -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = State> + Send + 'static,
+    {
+        self.part(name, need);
+        let HealthSettings { interval, timeout: within, .. } = self.0.settings;
+        let (inner, name) = (Arc::downgrade(&self.0), name.to_owned());
+        self.checks().spawn(async move {
+            let mut pause = RECHECK_FIRST.min(interval);
+            loop {
+                let state = timeout(within, check()).await.unwrap_or_else(|_| unanswered(within));
+                let works = state.works();
+                if !Weak::upgrade(&inner).is_some_and(|inner| inner.record(&name, state)) {
+                    return;
+                }
+                let until = Instant::now() + if works { interval } else { pause };
+                pause = if works { RECHECK_FIRST } else { pause * 2 }.min(interval);
+                sleep_until(until).await;
+            }
+        });
+    }
+
+    /// The answer of `/readyz` now. It waits for nothing.
+    pub fn report(&self) -> Report {
+        let inner = &self.0;
+        let now = Instant::now();
+        let parts: Vec<PartReport> =
+            inner.parts().iter().map(|part| part.report(now, inner.settings.max_age)).collect();
+        let stopping = inner.stopping.is_cancelled().then(|| inner.stopping_since());
+        Report::of(parts, inner.begun_at, inner.complete.get().is_some(), stopping)
+    }
+
+    /// Adds a part, unless it is named already.
+    fn part(&self, name: &str, need: Need) {
+        let mut parts = self.0.parts();
+        match parts.iter_mut().find(|part| part.name == name) {
+            Some(part) => part.need = need,
+            None => parts.push(Part::awaited(name, need, UnixMillis::now())),
+        }
+    }
+
+    fn checks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.0.checks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn parts(&self) -> MutexGuard<'_, Vec<Part>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopping_since(&self) -> UnixMillis {
+        *self.stopping_since.get_or_init(UnixMillis::now)
+    }
+
+    /// Notes what a check found, and logs it if the part works no longer, or works again. Returns
+    /// whether there is such a part.
+    fn record(&self, name: &str, state: State) -> bool {
+        let mut parts = self.parts();
+        let Some(part) = parts.iter_mut().find(|part| part.name == name) else { return false };
+        let change = part.record(state, Instant::now(), UnixMillis::now());
+        drop(parts);
+        if self.stopping.is_cancelled() {
+            // The program closes its parts.
+            return true;
+        }
+        match change {
+            Some(Change::Broke(why)) => warn!(part = name, error = why, "{name} does not work"),
+            Some(Change::Works) => info!(part = name, "{name} works again"),
+            None => {}
+        }
+        true
+    }
+}
+
+fn unanswered(within: Duration) -> State {
+    State::Failed(format!("no answer within {}", humantime::format_duration(within)))
+}
+
+/// The state of a part from the result of a check: [`State::Ok`], or failed with all causes.
+pub fn state_of<E: std::error::Error + 'static>(result: Result<(), E>) -> State {
+    match result {
+        Ok(()) => State::Ok,
+        Err(error) => State::Failed(with_causes(&error)),
+    }
+}

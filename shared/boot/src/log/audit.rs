@@ -1,0 +1,115 @@
+//! Audit events of this process: who does something, and the log of it.
+
+use push_model::{
+    audit::{Action, AuditEvent},
+    ids::AppId,
+    time::UnixMillis,
+};
+use tracing::info;
+
+/// The log target of audit events, for filters (`info,audit=off`).
+pub const TARGET: &str = "audit";
+
+/// An event of this program, done now by the user of the operating system that runs it.
+pub fn event_of_user(program: &str, action: Action) -> AuditEvent {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    AuditEvent { user: Some(user()), host: Some(host), ..event(program, action) }
+}
+
+/// An event of this program, done now for a caller over the network.
+pub fn event(program: &str, action: Action) -> AuditEvent {
+    AuditEvent {
+        at: UnixMillis::now(),
+        action: action.name().to_owned(),
+        done: true,
+        app: None,
+        secret: None,
+        message: None,
+        program: program.to_owned(),
+        user: None,
+        host: None,
+    }
+}
+
+/// Writes an event to the log.
+pub fn log(event: &AuditEvent) {
+    let AuditEvent { action, done, app, secret, message, program, user, host, .. } = event;
+    info!(
+        target: TARGET,
+        action,
+        done,
+        app = app.as_ref().map(tracing::field::display),
+        secret = secret.as_deref(),
+        message_id = message.as_ref().map(tracing::field::display),
+        program,
+        user,
+        host,
+        "audit"
+    );
+}
+
+/// Failed logins, which a line of the log counts together: one line for each would let a client
+/// fill the log.
+#[derive(Debug, Clone, Copy)]
+pub enum FailedLogins<'a> {
+    /// Requests with a secret that is none of this app's, or that lacks the scope of the call.
+    OfApp(&'a AppId),
+    /// Requests for apps that are not named, including those that do not exist.
+    OfOtherApps,
+    /// MQTT clients.
+    OfMqttClients,
+    /// Callers that ask as an MQTT broker does, without the secret of brokers.
+    OfBrokers,
+}
+
+/// Writes to the log how many logins failed since the last such line; no line if none did.
+pub fn log_failed_logins(of: FailedLogins<'_>, count: u64, program: &str) {
+    if count == 0 {
+        return;
+    }
+    let (app, by) = match of {
+        FailedLogins::OfApp(app) => (Some(app), None),
+        FailedLogins::OfOtherApps => (None, None),
+        FailedLogins::OfMqttClients => (None, Some("mqtt_client")),
+        FailedLogins::OfBrokers => (None, Some("broker")),
+    };
+    info!(
+        target: TARGET,
+        action = "login_failed",
+        app = app.map(tracing::field::display),
+        by,
+        count,
+        program,
+        "audit"
+    );
+}
+
+/// The user by the process's number, which the environment cannot change; the name is looked up in
+/// /etc/passwd, where users of a directory service are not.
+fn user() -> String {
+    let number = rustix::process::getuid().as_raw().to_string();
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    name_of(&number, &passwd).unwrap_or(&format!("uid {number}")).to_owned()
+}
+
+fn name_of<'a>(number: &str, passwd: &'a str) -> Option<&'a str> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_is_named_by_the_number_of_the_process() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\nalice:x:1000:100::/home/a:/bin/sh\n";
+        assert_eq!(name_of("1000", passwd), Some("alice"));
+        assert_eq!(name_of("100", passwd), None);
+        let event = event_of_user("pushctl", Action::AppCreated);
+        assert!(!event.user.unwrap().is_empty() && !event.host.unwrap().is_empty());
+    }
+}

@@ -1,0 +1,135 @@
+//! Reading the command line and the environment with clap, so that neither a help nor an error prints
+//! what may be a password.
+//!
+//! An empty environment variable counts as unset, because a compose file or a template that hands a setting
+//! on sets a variable that is not set outside to nothing.
+//!
+//! By itself clap shows the value of each environment variable in its help, and repeats a wrong value
+//! in its error. Both are turned off here for all settings, those to come included.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, Write as _},
+};
+
+use clap::{
+    Command, Error, Parser,
+    builder::Resettable,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+
+use super::{
+    config_file::{self, Given},
+    older_words,
+    secret::may_hold_secret,
+};
+
+/// Replaces a value that may hold a password in an error.
+const NOT_SHOWN: &str = "…";
+
+/// Reads the command line of this process, its environment, and the file of settings that they name.
+/// Prints help, version or an error and ends the process where clap does.
+pub fn parse<C: Parser>() -> C {
+    let arguments: Vec<OsString> = env::args_os().collect();
+    let given = Given { arguments: &arguments, variable: &|name| env::var_os(name) };
+    let old = older_words::given(given);
+    if !old.is_empty() {
+        let problem = format!("older names of settings:\n  {}\n", old.join("\n  "));
+        Error::raw(ErrorKind::UnknownArgument, problem).exit();
+    }
+    let (command, warnings) = config_file::apply(command::<C>(), given).unwrap_or_else(|problem| {
+        // A wrong file must not hide the help, which says how to fix it.
+        let command = without_empty(command::<C>(), given);
+        match command.try_get_matches_from(&arguments) {
+            Err(help) if !help.use_stderr() => without_secrets(help).exit(),
+            _ => Error::raw(ErrorKind::ValueValidation, format!("{problem}\n")).exit(),
+        }
+    });
+    for warning in warnings {
+        // A closed standard error must not stop the program.
+        let _ = writeln!(io::stderr().lock(), "warning: {warning}");
+    }
+    let matches = without_empty(command, given).try_get_matches_from(&arguments);
+    matches
+        .and_then(|mut matches| C::from_arg_matches_mut(&mut matches))
+        .unwrap_or_else(|error| without_secrets(error).exit())
+}
+
+/// The command line of a program, as [`parse`] reads it: for what is made of it, as its manual.
+pub fn command<C: Parser>() -> Command {
+    without_values(config_file::with_flag(C::command()))
+}
+
+/// The command, with a help that names environment variables without their values.
+fn without_values(command: Command) -> Command {
+    command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(without_values)
+}
+
+/// The command, which reads no variable that is empty. clap takes an empty one for a value, and has read
+/// it by now, so it is parted from its flag.
+fn without_empty(command: Command, given: Given<'_>) -> Command {
+    let command = command.mut_args(|argument| {
+        let name = argument.get_env().map(|name| name.to_string_lossy().into_owned());
+        let value = name.and_then(|name| (given.variable)(&name));
+        match value {
+            Some(value) if value.is_empty() => argument.env(Resettable::Reset),
+            _ => argument,
+        }
+    });
+    command.mut_subcommands(|command| without_empty(command, given))
+}
+
+/// The error, without values that may hold a password.
+fn without_secrets(mut error: Error) -> Error {
+    let hidden: Vec<ContextKind> = error
+        .context()
+        .filter(|(_, value)| matches!(value, ContextValue::String(text) if may_hold_secret(text)))
+        .map(|(kind, _)| kind)
+        .collect();
+    for kind in hidden {
+        error.insert(kind, ContextValue::String(NOT_SHOWN.to_owned()));
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    #[command(name = "program")]
+    struct Cli {
+        #[arg(long)]
+        count: Option<u8>,
+        #[arg(long, env = "PUSH_FIRST", conflicts_with = "second")]
+        first: Option<String>,
+        #[arg(long, env = "PUSH_SECOND", default_value = "2")]
+        second: String,
+    }
+
+    #[test]
+    fn an_empty_variable_is_parted_from_its_flag_and_others_are_not() {
+        let variable = |name: &str| (name == "PUSH_FIRST").then(OsString::new);
+        let given = Given { arguments: &[], variable: &variable };
+        let command = without_empty(<Cli as clap::CommandFactory>::command(), given);
+        let variables: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_env).collect();
+        assert_eq!(variables, ["PUSH_SECOND"]);
+    }
+
+    fn error_of(argument: &str) -> String {
+        let matches = without_values(<Cli as clap::CommandFactory>::command())
+            .try_get_matches_from(["program", argument]);
+        without_secrets(matches.unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn an_error_repeats_a_wrong_value_unless_it_may_hold_a_password() {
+        assert!(error_of("--count=many").contains("'many' for '--count <COUNT>'"));
+        for argument in ["--count=amqp://u:hunter2@h", "amqp://u:hunter2@h", "--count=u:hunter2@h"]
+        {
+            let error = error_of(argument);
+            assert!(error.contains(NOT_SHOWN) && !error.contains("hunter2"), "{error}");
+        }
+    }
+}

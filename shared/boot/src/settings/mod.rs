@@ -1,0 +1,355 @@
+//! Checking settings so that all configuration errors are reported together.
+//!
+//! clap reads each flag, or its environment variable, as plain text. The values are checked here: a
+//! program collects [`ConfigErrors`] over all its settings and stops with the whole list. Values
+//! carry units (`5s`, `2MiB`).
+
+pub mod command_line;
+mod config_file;
+pub mod credentials;
+mod older_words;
+pub mod reference;
+pub mod secret;
+pub mod tls;
+
+use std::{fmt, net::SocketAddr, num::NonZeroU32, str::FromStr, time::Duration};
+
+use self::secret::{SecretSetting, may_hold_secret};
+use crate::tune::{TuneArgs, Tuning};
+
+/// The environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting follows this
+/// rule.
+pub fn variable(flag: &str) -> String {
+    format!("PUSH_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
+}
+
+/// The flag of a field: `--mqtt-url` for `mqtt_url`.
+pub fn flag_of(field: &str) -> String {
+    format!("--{}", field.replace('_', "-"))
+}
+
+/// The environment variable of a field: `PUSH_MQTT_URL` for `mqtt_url`. The names of a command line live
+/// as long as the process.
+pub fn variable_of(field: &str) -> &'static str {
+    variable(&flag_of(field)).leak()
+}
+
+/// Everything that is wrong with the settings of a program, one text for each problem.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct ConfigErrors {
+    problems: Vec<String>,
+    tuning: Tuning,
+}
+
+impl ConfigErrors {
+    /// Begins the check of a program's settings, with the constants that the command line replaces.
+    pub fn tuned(args: &TuneArgs) -> Self {
+        Self { problems: Vec::new(), tuning: Tuning::new(args) }
+    }
+
+    /// Returns the replaced constants, for a part of the program to read its own.
+    pub fn tuning(&mut self) -> &mut Tuning {
+        &mut self.tuning
+    }
+
+    /// Reads one value. If `read` fails, notes the problem under the setting's flag and environment
+    /// variable, and returns `None`.
+    pub fn read<T>(
+        &mut self,
+        flag: &str,
+        text: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.value_of(flag, read(text).map_err(|problem| with_value(&problem, text)))
+    }
+
+    /// Reads a value that may hold a secret, from the setting or from its file: no message repeats
+    /// it. Returns `None` if something is wrong, and `Some(None)` if neither is given.
+    pub fn read_secret<T>(
+        &mut self,
+        flag: &str,
+        setting: SecretSetting<'_>,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<Option<T>> {
+        let given = setting.read(flag);
+        let value = given.and_then(|given| given.map(|secret| read(secret.expose())).transpose());
+        self.value_of(flag, value)
+    }
+
+    fn value_of<T>(&mut self, flag: &str, value: Result<T, String>) -> Option<T> {
+        value.map_err(|problem| self.problems.push(named(flag, &problem))).ok()
+    }
+
+    /// Notes that a required setting is missing.
+    pub fn missing(&mut self, flag: &str) {
+        self.problems.push(named(flag, "must be set"));
+    }
+
+    /// Notes a problem that concerns several settings together.
+    pub fn note(&mut self, problem: impl Into<String>) {
+        self.problems.push(problem.into());
+    }
+
+    /// The settings, if nothing is wrong with them.
+    ///
+    /// # Errors
+    /// All configuration errors.
+    pub fn finish<T>(mut self, settings: Option<T>) -> Result<T, Self> {
+        self.problems.extend(std::mem::take(&mut self.tuning).problems());
+        match settings {
+            Some(settings) if self.problems.is_empty() => Ok(settings),
+            _ => Err(self),
+        }
+    }
+}
+
+pub(crate) fn with_value(problem: &str, text: &str) -> String {
+    if may_hold_secret(text) {
+        format!("{problem}; the value is not shown, because it may hold a password")
+    } else {
+        format!("{problem}, not {text:?}")
+    }
+}
+
+/// How alike two names must be for one to be suggested, from 0 to 1.
+const ALIKE: f64 = 0.7;
+
+/// Returns the known name that is most like a wrong one, if one is like it at all.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = known.map(|known| (strsim::jaro_winkler(name, known), known));
+    let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (nearest.0 >= ALIKE).then_some(nearest.1)
+}
+
+fn named(flag: &str, problem: &str) -> String {
+    format!("{flag} ({}): {problem}", variable(flag))
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} setting(s) are wrong:", self.problems.len())?;
+        for problem in &self.problems {
+            write!(f, "\n  {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// Reads any text.
+///
+/// # Errors
+/// Never.
+pub fn text(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
+
+/// Reads `127.0.0.1:8080`.
+///
+/// # Errors
+/// What the value must be.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "must be an IP address and a port, like 127.0.0.1:8080".to_owned())
+}
+
+/// The longest time of a setting. Sums of a time and a clock stay far from where they overflow.
+const LONGEST: Duration = Duration::from_hours(3650 * 24);
+
+/// Reads `250ms`, `5s`, `1m 30s`, `7days`.
+///
+/// # Errors
+/// What the value must be.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if time <= LONGEST => Ok(time),
+        Ok(_) => Err("must be at most 3650days".to_owned()),
+        Err(_) => Err("must be a time with its unit, like 250ms, 5s or 7days".to_owned()),
+    }
+}
+
+/// As [`duration`], for a time in which something must be able to happen.
+///
+/// # Errors
+/// What the value must be.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be longer than 0s".to_owned()),
+        some => Ok(some),
+    }
+}
+
+/// Reads `64KiB`, `2MiB`.
+///
+/// # Errors
+/// What the value must be.
+pub fn size(text: &str) -> Result<usize, String> {
+    let wrong = || "must be a size with its unit, like 64KiB or 2MiB".to_owned();
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let size = bytesize::ByteSize::from_str(text).map_err(|_| wrong())?;
+    usize::try_from(size.as_u64()).map_err(|_| wrong())
+}
+
+/// As [`size`], for one from `min` to `max` bytes.
+///
+/// # Errors
+/// What the value must be.
+pub fn size_between(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| match size(text)? {
+        bytes if (min..=max).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("must be from {} to {}", with_unit(min), with_unit(max))),
+    }
+}
+
+/// As [`size`], for one of `min` bytes or more.
+///
+/// # Errors
+/// What the value must be.
+pub fn size_from(min: usize) -> impl Fn(&str) -> Result<usize, String> {
+    move |text| match size(text)? {
+        bytes if bytes >= min => Ok(bytes),
+        _ => Err(format!("must be at least {}", with_unit(min))),
+    }
+}
+
+/// A size as a setting takes it, in the largest unit in which it is a whole number.
+pub(crate) fn with_unit(bytes: usize) -> String {
+    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = UNITS.iter().find(|(_, bits)| bytes > 0 && bytes.trailing_zeros() >= *bits);
+    match unit {
+        Some((unit, bits)) => format!("{}{unit}", bytes >> bits),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// Reads `on` or `off`.
+///
+/// # Errors
+/// What the value must be.
+pub fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off".to_owned()),
+    }
+}
+
+/// Reads a whole number of 1 or more, or `none`.
+///
+/// # Errors
+/// What the value must be.
+pub fn count_or_none(text: &str) -> Result<Option<NonZeroU32>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let count = count(NonZeroU32::MIN, NonZeroU32::MAX)(text);
+    count.map(Some).map_err(|wrong| format!("{wrong}, or none"))
+}
+
+/// Reads a whole number of `min` or more, up to `max`.
+///
+/// # Errors
+/// What the value must be.
+pub fn count<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String> + use<T>
+where
+    T: FromStr + PartialOrd + fmt::Display + Copy,
+{
+    move |text| match text.parse::<T>() {
+        Ok(n) if n >= min && n <= max => Ok(n),
+        _ => Err(format!("must be a whole number from {min} to {max}")),
+    }
+}
+
+/// Reads a share of all, from 0 to 1: `0.01`.
+///
+/// # Errors
+/// What the value must be.
+pub fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("must be a number from 0 to 1".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "--x";
+
+    #[test]
+    fn all_errors_are_reported_together_with_both_names_of_each_setting() {
+        let mut errors = ConfigErrors::default();
+        assert_eq!(errors.read(NAME, "nowhere", address), None);
+        assert_eq!(errors.read(NAME, "5", duration), None);
+        assert_eq!(errors.read(NAME, "5s", duration), Some(Duration::from_secs(5)));
+        let text = errors.finish(Some(())).unwrap_err().to_string();
+        assert!(text.contains("--x (PUSH_X): must be an IP address"), "{text}");
+        assert!(text.contains("must be a time with its unit"), "{text}");
+    }
+
+    #[test]
+    fn a_time_is_bounded_and_not_zero_where_something_must_happen_in_it() {
+        assert_eq!(duration("3650days"), Ok(LONGEST));
+        for beyond in ["3651days", "300000000000years"] {
+            assert_eq!(duration(beyond), Err("must be at most 3650days".to_owned()), "{beyond}");
+        }
+        assert_eq!(
+            (duration("0s"), some_time("1ms")),
+            (Ok(Duration::ZERO), Ok(Duration::from_millis(1)))
+        );
+        assert_eq!(some_time("0s"), Err("must be longer than 0s".to_owned()));
+    }
+
+    #[test]
+    fn a_secret_value_is_not_repeated_in_the_error() {
+        let mut errors = ConfigErrors::default();
+        let secret = "hunter2".to_owned().into();
+        let setting = SecretSetting { text: Some(&secret), file: None };
+        errors.read_secret::<()>(NAME, setting, |_| Err("must be a URL".to_owned()));
+        errors.read(NAME, "amqp://me:hunter2@host", address);
+        errors.read(NAME, "5", duration);
+        let text = errors.to_string();
+        assert!(!text.contains("hunter2") && text.contains("not \"5\""), "{text}");
+        assert!(text.contains("the value is not shown"), "{text}");
+    }
+
+    #[test]
+    fn sizes_and_times_need_a_unit() {
+        assert_eq!(size("2MiB"), Ok(2 * 1024 * 1024));
+        assert_eq!(size("64KiB"), Ok(65_536));
+        assert!(size("65536").is_err());
+        assert!(duration("10").is_err());
+    }
+
+    #[test]
+    fn a_size_out_of_its_range_is_told_the_range_in_the_form_of_a_setting() {
+        assert_eq!(size_between(1 << 10, 64 << 20)("64MiB"), Ok(64 << 20));
+        let says = |range: &str| Err(format!("must be {range}"));
+        assert_eq!(size_between(1 << 10, 64 << 20)("65MiB"), says("from 1KiB to 64MiB"));
+        assert_eq!(size_between(0, 1536)("2KiB"), says("from 0B to 1536B"));
+        assert_eq!(size_from(3 << 30)("3GiB"), Ok(3 << 30));
+        assert_eq!(size_from(1 << 40)("1GiB"), says("at least 1TiB"));
+        assert!(size_from(0)("5").unwrap_err().contains("with its unit"));
+    }
+
+    #[test]
+    fn a_switch_and_a_limit_have_words() {
+        assert_eq!((on_or_off("on"), on_or_off("off")), (Ok(true), Ok(false)));
+        assert!(on_or_off("yes").is_err());
+        assert_eq!((count_or_none("none"), count_or_none("7")), (Ok(None), Ok(NonZeroU32::new(7))));
+        assert!(count_or_none("0").unwrap_err().ends_with("or none"));
+    }
+
+    #[test]
+    fn a_count_says_its_range() {
+        assert_eq!(count(1u16, 9)("3"), Ok(3));
+        assert_eq!((share("0.01"), share("1")), (Ok(0.01), Ok(1.0)));
+        for wrong in ["1.1", "-0.1", "NaN", "half"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(count(1u16, 9)("10"), Err("must be a whole number from 1 to 9".to_owned()));
+    }
+}
