@@ -124,19 +124,11 @@ impl LoadedApp {
 
 /// Opens the index in a Redis.
 pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Arc<dyn Index>> {
-    open_engine(IndexUrl::Redis(url.to_owned().into()), namespace).await
-}
-
-/// Opens an index engine.
-pub(crate) async fn open_engine(
-    index: IndexUrl,
-    namespace: &str,
-) -> anyhow::Result<Arc<dyn Index>> {
     let limit = Duration::from_secs(10);
     let urls = EngineSettings {
         queue: QueueUrl::Sqlite("unused".into()),
         queue_tls: None,
-        index,
+        index: IndexUrl::Redis(url.to_owned().into()),
         index_tls: None,
         namespace: namespace.to_owned(),
         ledger: None,

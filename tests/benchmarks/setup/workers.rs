@@ -58,16 +58,6 @@ impl Workers {
         timeout(DONE_TIMEOUT, wait).await.context("the pushes are not sent in time")
     }
 
-    /// Freezes the processes, so that pushes wait in the queue from now on.
-    pub(crate) fn freeze(&mut self) -> anyhow::Result<()> {
-        self.programs.iter_mut().try_for_each(|worker| Ok(worker.process().freeze()?))
-    }
-
-    /// Resumes the processes.
-    pub(crate) fn thaw(&mut self) -> anyhow::Result<()> {
-        self.programs.iter_mut().try_for_each(|worker| Ok(worker.process().thaw()?))
-    }
-
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         for worker in self.programs {
             ensure!(worker.stop().await.success(), "a worker did not stop well");

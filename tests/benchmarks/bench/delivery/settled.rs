@@ -117,7 +117,7 @@ async fn full_load(
         figure: Figure::new(median(bytes), "bytes/push"),
         ceiling: None,
         ratio: None,
-        target: Target::AtMost(48.0),
+        target: Target::AtMost(32.0),
         how: "what Redis allocated more after the run, by the pushes of it".to_owned(),
     });
     Ok((rows, figure))
