@@ -13,5 +13,6 @@ pub mod client;
 #[cfg(test)]
 mod fuzz;
 pub mod http2;
+pub mod registration;
 mod sent;
 pub mod service;

@@ -3,7 +3,7 @@
 use push_tests::{amqp_url, eventually, redis_url, rogue_broker::OnPublish, stack::DEADLINE};
 use serde_json::json;
 
-use crate::{World, everyone, topic};
+use crate::delivery::{World, everyone, topic};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_is_never_acknowledged_holds_up_no_other() {

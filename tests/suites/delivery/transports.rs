@@ -10,7 +10,7 @@ use push_tests::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{World, everyone, topic};
+use crate::delivery::{World, everyone, topic};
 
 /// Far less than what a silent or dead broker costs its own devices.
 const SOON: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, process::Command};
 use serde::Deserialize;
 use spdx::{Expression, ParseMode};
 
-use crate::pages::root;
+use crate::docs::pages::root;
 
 #[derive(Deserialize)]
 struct Rules {

@@ -11,7 +11,7 @@ use std::{
 use push_tests::process::installed;
 use serde_json::Value;
 
-use crate::pages::{page, root};
+use crate::docs::pages::{page, root};
 
 /// Metrics of RabbitMQ's own plugin, `rabbitmq_prometheus`.
 const OF_RABBITMQ: [&str; 4] = [

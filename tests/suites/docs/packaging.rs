@@ -11,7 +11,7 @@ use std::{
 use push_tests::{help::commands, service::built};
 use tempfile::TempDir;
 
-use crate::pages::root;
+use crate::docs::pages::root;
 
 /// The earliest systemd that knows what the units use.
 const SYSTEMD: u32 = 250;

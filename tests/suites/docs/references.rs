@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use crate::pages::{Page, page, pages, root};
+use crate::docs::pages::{Page, page, pages, root};
 
 /// Folders of the repository. A code span that begins with one of them is a path.
 const TOP: [&str; 8] =
@@ -57,7 +57,7 @@ fn every_path_that_a_page_names_exists() {
 
 /// The pages that name tests, each at least so many.
 fn pages_of_tests() -> [(Page, usize); 3] {
-    let hostile = "tests/suites/hostile/main.rs";
+    let hostile = "tests/suites/hostile/mod.rs";
     let source = fs::read_to_string(root().join(hostile)).expect("a source file");
     let header: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//!")).collect();
     let header = Page { name: hostile.to_owned(), text: header.join("\n") };

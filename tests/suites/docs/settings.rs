@@ -7,7 +7,7 @@ use std::{
 
 use push_tests::help::commands;
 
-use crate::pages::{pages, root};
+use crate::docs::pages::{pages, root};
 
 /// Flags of cargo, of Docker and of the commands in deploy/ that the pages show.
 const OF_OTHERS: [&str; 13] = [

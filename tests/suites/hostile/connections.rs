@@ -18,7 +18,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{standalone::Standalone, support::client::Connection};
+use crate::hostile::{standalone::Standalone, support::client::Connection};
 
 /// How long an honest client may wait meanwhile. The service ends an idle connection after 10 s,
 /// so with half of it none had to end by itself.

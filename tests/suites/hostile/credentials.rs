@@ -16,8 +16,8 @@ use push_tests::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::audit_log::{AT_ONCE, wait_for};
-use crate::registration::registered;
+use crate::hostile::audit_log::{AT_ONCE, wait_for};
+use push_test_support::registration::registered;
 
 const SECRET: &str = "what-the-broker-proves-itself-with";
 const WORKER_PASSWORD: &str = "what-the-workers-log-in-to-it-with";

@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
+use crate::hostile::{
     embedded_broker::{CONNACK, DEADLINE, MQTT_5, login},
     standalone::{LONG, Standalone},
 };

@@ -20,7 +20,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::standalone::{APP, LONG, Standalone};
+use crate::hostile::standalone::{APP, LONG, Standalone};
 
 /// How long any wait here may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::hostile::{
     support::{
         client::{Connection, Request, VALID},
         service::{DEADLINE, Service},

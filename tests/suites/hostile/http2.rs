@@ -21,7 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::hostile::{
     support::{
         client::{Answer, RawAnswer, VALID},
         http2,

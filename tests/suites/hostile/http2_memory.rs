@@ -19,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{client::VALID, http2, service::DEADLINE};
+use crate::hostile::support::{client::VALID, http2, service::DEADLINE};
 
 /// How much the service may grow, in bytes.
 const GROWTH: u64 = 64 << 20;

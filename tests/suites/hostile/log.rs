@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::audit_log;
+use crate::hostile::audit_log;
 
 const A_MOMENT: Duration = Duration::from_secs(10);
 

@@ -39,8 +39,6 @@ mod http2_memory;
 mod log;
 mod proxies;
 mod quotas;
-#[path = "../../support/registration.rs"]
-mod registration;
 mod removed_devices;
 mod secrets;
 mod standalone;

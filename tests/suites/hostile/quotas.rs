@@ -14,7 +14,7 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{
+use crate::hostile::support::{
     client::{Connection, Request, VALID},
     service::{APP, DEADLINE, Service},
 };

@@ -7,7 +7,7 @@ use push_mqtt::MqttUrl;
 use push_tests::{eventually, service::pushctl};
 use pushctl::device::subscriber::Subscriber;
 
-use crate::standalone::{APP, LONG, Standalone};
+use crate::hostile::standalone::{APP, LONG, Standalone};
 
 /// How long a removed device may stay, and as much again for a machine that is busy.
 const SOON: Duration = Duration::from_secs(10);

@@ -22,7 +22,7 @@ use push_tests::{
 };
 use tempfile::TempDir;
 
-use crate::{
+use crate::hostile::{
     audit_log::{AT_ONCE, AT_STOP, failed_logins, wait_for},
     support::{
         client::{Connection, Request, VALID},

@@ -17,7 +17,7 @@ use pushctl::device::subscriber::Subscriber;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::registration::registered;
+use push_test_support::registration::registered;
 
 /// The app of every one.
 pub(crate) const APP: &str = "news";

@@ -24,8 +24,8 @@ macro_rules! suite {
                 $(mod $module {
                     $(#[tokio::test]
                     async fn $sentence() {
-                        let engine = crate::engines::$engine().await;
-                        crate::$folder::$module::$sentence(engine.index.as_ref()).await;
+                        let engine = crate::index::engines::$engine().await;
+                        crate::index::$folder::$module::$sentence(engine.index.as_ref()).await;
                     })*
                 })*
             })*

@@ -7,7 +7,7 @@ use push_queue::Lane;
 use push_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::ingest::{
     batch_requests::{Answers, batch_request},
     support::client::{Connection, Request, VALID},
     support::service::{APP, DEADLINE, Service},

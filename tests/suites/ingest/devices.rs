@@ -20,7 +20,7 @@ use push_tests::eventually;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::{
+use crate::ingest::{
     support::client::{Answer, Request, VALID},
     support::service::{APP, DEADLINE, Service},
 };

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::ingest::{
     batch_requests::Answers,
     support::{
         client::{Answer, RawAnswer, VALID},

@@ -1,6 +1,6 @@
 //! The bounds on what one client, and all clients together, may make the service hold.
 
-use crate::{
+use crate::ingest::{
     support::client::{Answer, Connection, Request, VALID},
     support::service::{DEADLINE, Service},
 };

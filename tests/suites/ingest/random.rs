@@ -7,7 +7,7 @@ use proptest::{
 use serde_json::{Map, Number, Value};
 use tokio::runtime::Runtime;
 
-use crate::{
+use crate::ingest::{
     batch_requests::{Answers, batch_request_of},
     support::client::{Answer, Connection, Request, VALID},
     support::service::Service,
@@ -30,7 +30,7 @@ fn try_many<S: Strategy>(strategy: S, attempt: impl AsyncFn(&Service, S::Value) 
     });
 }
 
-/// Sends a body; [`crate::support::client::Answer`] checks the shape of the answer.
+/// Sends a body; [`crate::ingest::support::client::Answer`] checks the shape of the answer.
 async fn push(service: &Service, body: Vec<u8>) -> TestCaseResult {
     let answer = Request::push(service, &body).send(service).await;
     prop_assert!((200..500).contains(&answer.http), "{} to {body:?}", answer.text);

@@ -14,7 +14,7 @@ use push_tests::{
 };
 use serde_json::json;
 
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, RawAnswer, Request, VALID},
     service::{APP, DEADLINE, Service},
 };

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::ingest::{
     support::client::{Connection, Request, VALID},
     support::service::{DEADLINE, Service},
 };

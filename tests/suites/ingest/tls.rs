@@ -19,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::ingest::{
     http2::exchange,
     support::{
         client::{Connection, LEFT_TO_HYPER, Request, VALID},

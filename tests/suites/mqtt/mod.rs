@@ -5,8 +5,6 @@
 
 mod embedded;
 mod program;
-#[path = "../../support/registration.rs"]
-mod registration;
 mod rogue_broker;
 
 use std::{process::Stdio, time::Duration};

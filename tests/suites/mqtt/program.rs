@@ -15,7 +15,7 @@ use push_transports::{
 };
 use tempfile::TempDir;
 
-use crate::registration::registered;
+use push_test_support::registration::registered;
 
 use super::{DEADLINE, LONG, is_ready, listen, message, next, now, targets};
 

@@ -21,7 +21,7 @@ use push_transports::{
     mqtt::{MqttSettings, MqttTransport},
 };
 
-use crate::DEADLINE;
+use crate::mqtt::DEADLINE;
 
 #[tokio::test]
 async fn it_counts_how_often_each_topic_receives_each_message() {

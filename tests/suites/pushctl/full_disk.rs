@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::DEADLINE;
+use crate::pushctl::support::DEADLINE;
 
 /// A running `pushctl standalone` or `pushctl broker`.
 struct Embedded {

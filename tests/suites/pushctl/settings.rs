@@ -4,7 +4,7 @@ use std::path::Path;
 
 use push_tests::{free_port, service::pushctl_output_with};
 
-use crate::support::{Store, run_in};
+use crate::pushctl::support::{Store, run_in};
 
 #[tokio::test]
 async fn doctor_finds_a_fresh_embedded_store_in_order() {

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::support::{DEADLINE, assert_quiet, chain, next_acked, payload};
+use crate::queue::support::{DEADLINE, assert_quiet, chain, next_acked, payload};
 
 /// An event that happens at once must happen within this time, also on a busy machine.
 const SOON: Duration = Duration::from_secs(3);

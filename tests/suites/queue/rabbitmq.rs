@@ -15,7 +15,7 @@ use push_queue::{Lane, Queue, QueueError};
 use push_tests::{amqp_url, eventually, free_port, namespace};
 use tokio::task::JoinSet;
 
-use crate::support::{DEADLINE, chain, connect, next_acked, payload};
+use crate::queue::support::{DEADLINE, chain, connect, next_acked, payload};
 
 /// A connection for changes that an operator could make on the server.
 struct Operator {

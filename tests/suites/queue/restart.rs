@@ -17,7 +17,9 @@ use push_queue::{
 use push_tests::{eventually, namespace, servers::RabbitMq};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{DEADLINE, assert_quiet, chain, connect, next, next_acked, payload, text};
+use crate::queue::support::{
+    DEADLINE, assert_quiet, chain, connect, next, next_acked, payload, text,
+};
 
 /// Everything must work again within this time after a restart.
 const RECOVERY: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::World;
+use crate::recovery::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_rabbitmq_loses_no_broadcast_and_no_program_has_to_be_restarted() {

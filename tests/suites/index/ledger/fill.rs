@@ -17,7 +17,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 /// Steps in time, and the messages of each. A page of ids covers only a part of one step.
 pub(super) const STEPS: usize = 80;

@@ -16,7 +16,7 @@ use push_model::{
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 /// Messages, and steps of each.
 const MESSAGES: u64 = 150;

@@ -14,7 +14,7 @@ use push_model::{
 };
 
 use super::fill::{APART, beginning, measure, new_entry, rounds};
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 fn named(name: &str) -> AppKey {
     AppKey::first(name.parse().unwrap())

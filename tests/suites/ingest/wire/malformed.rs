@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, Request, VALID, ask},
     service::Service,
 };

@@ -15,7 +15,7 @@ use push_tests::{
 };
 use push_tls::{client::ClientTls, failure::TlsFailure};
 
-use crate::support::client;
+use crate::tls::support::client;
 
 /// A listener's certificate files, which can be replaced, and its authority.
 struct Setting {
