@@ -82,7 +82,7 @@ impl Run {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the index has lost writes. Two reads during which this number is the same have
+    /// Returns how often the index has lost writes. Two reads during which this number is the same have
     /// seen the same index.
     pub(crate) fn forgettings(&self) -> u64 {
         self.forgettings.load(Ordering::SeqCst)

@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// How often Redis has lost writes.
+    /// Returns how often Redis has lost writes.
     pub(crate) fn forgettings(&self) -> Arc<AtomicU64> {
         self.forgettings.clone()
     }

@@ -81,7 +81,7 @@ impl Device {
         log.lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect()
     }
 
-    /// What it received since `offset`, which is moved on: for tests in which all of it would not
+    /// Returns what it received since `offset`, which is moved on: for tests in which all of it would not
     /// fit into memory.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// How long one command of `pushctl` may take; the longest one imports a million devices.
 const TOOL_DEADLINE: Duration = Duration::from_secs(300);
 
-/// Where a program of this workspace was built.
+/// Returns where a program of this workspace was built.
 ///
 /// # Panics
 /// If it was not built: `tests/run` does that.
@@ -140,7 +140,7 @@ impl Program {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.ended().ok().flatten()
     }
@@ -243,7 +243,7 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Whether it exited with success.
+    /// Returns true if it exited with success.
     pub fn success(&self) -> bool {
         self.status.success()
     }

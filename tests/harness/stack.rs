@@ -124,7 +124,7 @@ impl Stack {
         std::mem::take(&mut self.ingests)
     }
 
-    /// Where an `ingest` is called: `http://127.0.0.1:port`.
+    /// Returns where an `ingest` is called: `http://127.0.0.1:port`.
     pub fn ingest_url(&self, ingest: usize) -> String {
         format!("http://{}", self.ports[ingest].address())
     }

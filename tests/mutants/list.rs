@@ -85,7 +85,7 @@ impl Test {
         }
     }
 
-    /// Whether it runs against real servers.
+    /// Returns true if it runs against real servers.
     pub(crate) fn needs_servers(&self) -> bool {
         matches!(self, Self::Suite { .. })
     }

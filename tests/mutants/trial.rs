@@ -140,7 +140,7 @@ fn reason(said: &str) -> String {
     names.join(", ").chars().take(LONGEST).collect()
 }
 
-/// Whether a word is the name of a rule, which is written like a type's.
+/// Returns true if a word is the name of a rule, which is written like a type's.
 fn is_rule(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(char::is_alphabetic)
 }

@@ -33,7 +33,7 @@ pub(crate) struct Blow {
 }
 
 impl Blow {
-    /// Whether this fault is among them.
+    /// Returns true if this fault is among them.
     pub(crate) fn is(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
@@ -105,17 +105,17 @@ impl Life {
         &self.0.stop
     }
 
-    /// Whether it was told to stop.
+    /// Returns true if it was told to stop.
     pub(crate) fn is_leaving(&self) -> bool {
         self.0.stop.is_cancelled()
     }
 
-    /// Whether it has died. A dead process never returns from any step.
+    /// Returns true if it has died. A dead process never returns from any step.
     pub(crate) fn is_dead(&self) -> bool {
         self.0.dead.load(Ordering::Relaxed)
     }
 
-    /// Whether it holds no queue message.
+    /// Returns true if it holds no queue message.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_dead() || self.0.in_hand.load(Ordering::Relaxed) == 0
     }
@@ -154,7 +154,7 @@ impl Life {
         (!session.ended).then_some(session.id)
     }
 
-    /// Whether a session has not ended, as far as the process knows.
+    /// Returns true if a session has not ended, as far as the process knows.
     pub(crate) fn knows(&self, session: u64) -> bool {
         lock(&self.0.session).id == session
     }

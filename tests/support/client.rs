@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         rest
     }
 
-    /// Whether the service has ended the connection in good order.
+    /// Returns true if the service has ended the connection in good order.
     pub async fn is_ended(&mut self) -> bool {
         self.try_answer().await.unwrap().is_none()
     }

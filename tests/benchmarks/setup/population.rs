@@ -100,7 +100,7 @@ impl SyntheticDevice {
     }
 }
 
-/// How many of the first `size` devices match [`CRITERIA`], and how many [`MODEL_CRITERIA`].
+/// Returns how many of the first `size` devices match [`CRITERIA`], and how many [`MODEL_CRITERIA`].
 pub(crate) fn count_matching(size: usize) -> [u64; 2] {
     (0..size).map(|number| SyntheticDevice::new(number).matches()).fold([0; 2], |count, matches| {
         [count[0] + u64::from(matches[0]), count[1] + u64::from(matches[1])]

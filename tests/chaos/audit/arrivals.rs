@@ -55,7 +55,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// How often each listener received a push.
+    /// Returns how often each listener received a push.
     pub(crate) fn of(&self, number: u32) -> [u8; LISTENERS] {
         self.counts.get(number as usize).copied().unwrap_or([0; LISTENERS])
     }

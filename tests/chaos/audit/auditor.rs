@@ -24,7 +24,7 @@ const LATER: Duration = Duration::from_millis(40);
 /// Its queue message may be settled, so that nothing would ever close its entry.
 const LEFT_OPEN: Duration = Duration::from_secs(30);
 
-/// Whether every device of a message has an outcome.
+/// Returns true if every device of a message has an outcome.
 pub(crate) fn is_closed(entry: &Value) -> bool {
     matches!(entry["state"].as_str(), Some("done" | "expired"))
 }

@@ -19,7 +19,7 @@ const MAX_VIOLATIONS: usize = 20;
 pub(crate) struct Record {
     /// When it was posted.
     pub(crate) posted: Option<Instant>,
-    /// Whether it was answered 200.
+    /// True if it was answered 200.
     pub(crate) accepted: bool,
     /// Its message id, from an answer or from an arrival.
     pub(crate) id: Option<Uuid>,
@@ -122,7 +122,7 @@ impl Book {
         self.lock().record(number).left_open = true;
     }
 
-    /// How many were accepted and not seen closed.
+    /// Returns how many were accepted and not seen closed.
     pub(crate) fn still_open(&self) -> Vec<u32> {
         let inner = self.lock();
         let open = inner.records.iter().zip(0..).filter(|(r, _)| r.accepted && r.closed.is_none());

@@ -242,7 +242,7 @@ impl Seen<'_> {
         if lost_writes { LISTENERS as u64 } else { counted }
     }
 
-    /// Whether it was in work when Mosquitto was killed.
+    /// Returns true if it was in work when Mosquitto was killed.
     fn was_lost_with_mosquitto(&self) -> bool {
         let Record { posted, closed, .. } = *self.record;
         self.met.iter().any(|struck| {
@@ -252,7 +252,7 @@ impl Seen<'_> {
         })
     }
 
-    /// Whether it expired before its end.
+    /// Returns true if it expired before its end.
     fn may_have_expired(&self, lost_writes: bool) -> bool {
         let lived = match (self.record.posted, self.record.closed) {
             // It did not end when it was seen closed.

@@ -43,7 +43,7 @@ impl History {
         self.all.iter().filter(met).copied().collect()
     }
 
-    /// When the index last came back without writes that may have been about a push.
+    /// Returns when the index last came back without writes that may have been about a push.
     pub(crate) fn last_lost_writes(&self, record: &Record) -> Option<Instant> {
         let posted = record.posted?;
         let lost_writes = |struck: &&Struck| {

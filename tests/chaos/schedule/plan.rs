@@ -163,7 +163,7 @@ impl Fault {
         }
     }
 
-    /// Whether this fault may cause a repeat at a device: a process or a connection ended
+    /// Returns true if this fault may cause a repeat at a device: a process or a connection ended
     /// while outcomes were not recorded yet, or the record was lost. A server that refuses or is
     /// slow costs time only.
     pub(crate) fn justifies_a_repeat(&self) -> bool {
@@ -176,12 +176,12 @@ impl Fault {
         }
     }
 
-    /// Whether the MQTT broker loses its sessions.
+    /// Returns true if the MQTT broker loses its sessions.
     pub(crate) fn ends_sessions(&self) -> bool {
         (self.part, self.blow) == (Part::Mosquitto, Blow::Kill)
     }
 
-    /// Whether the index loses its last writes.
+    /// Returns true if the index loses its last writes.
     pub(crate) fn loses_writes(&self) -> bool {
         matches!(self.blow, Blow::Forget(_))
     }

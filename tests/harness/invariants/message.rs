@@ -39,7 +39,7 @@ pub struct Message {
     pub name: String,
     /// What is reported of it; `None` if the index lost its entry.
     pub counts: Option<Counts>,
-    /// Whether its entry is closed, or is reported as closed where that is allowed.
+    /// True if its entry is closed, or is reported as closed where that is allowed.
     pub closed: bool,
     /// The devices that can be seen.
     pub devices: Vec<Device>,

@@ -144,7 +144,7 @@ impl<K: Kind> Server<K> {
         self.process.id()
     }
 
-    /// Where it keeps its data and its log.
+    /// Returns where it keeps its data and its log.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

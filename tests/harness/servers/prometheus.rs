@@ -40,7 +40,7 @@ impl Server<PrometheusKind> {
         Self::start_kind(PrometheusKind { port, settings }).await
     }
 
-    /// What an expression gives now: one object for each series, with `metric` and `value`.
+    /// Returns what an expression gives now: one object for each series, with `metric` and `value`.
     ///
     /// # Errors
     /// What Prometheus says of an expression that it refuses.

@@ -16,7 +16,7 @@ pub struct Tls {
     pub certificate: Certificate,
     /// The authority of the clients' certificates.
     pub authority: PathBuf,
-    /// Whether a client must show a certificate.
+    /// True if a client must show a certificate.
     pub clients_must_prove: bool,
 }
 

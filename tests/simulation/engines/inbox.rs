@@ -77,12 +77,12 @@ impl Inbox {
         answers.tries += 1;
     }
 
-    /// How the transport answered for a device.
+    /// Returns how the transport answered for a device.
     pub(crate) fn answers(&self, message: MessageId, client: &ClientId) -> Answers {
         self.answers.get(&(message, client.clone())).copied().unwrap_or_default()
     }
 
-    /// Whether a message reached or was refused by any device.
+    /// Returns true if a message reached or was refused by any device.
     pub(crate) fn has_reached(&self, message: MessageId) -> bool {
         let mut answers = self.answers.iter().filter(|((id, _), _)| *id == message);
         answers.any(|(_, answers)| answers.received || answers.refused)
@@ -96,12 +96,12 @@ impl Inbox {
         }
     }
 
-    /// Whether a worker worked on a message after all of its acceptances were over.
+    /// Returns true if a worker worked on a message after all of its acceptances were over.
     pub(crate) fn was_quite_over(&self, message: &MessageId) -> bool {
         self.quite_over.contains(message)
     }
 
-    /// Whether a worker worked on a message after it was over, or a transport reported it as
+    /// Returns true if a worker worked on a message after it was over, or a transport reported it as
     /// expired.
     pub(crate) fn was_over(&self, message: &MessageId) -> bool {
         self.over.contains(message)

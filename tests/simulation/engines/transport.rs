@@ -60,7 +60,7 @@ impl SimTransport {
         }));
     }
 
-    /// What happens for a device that no fault concerns.
+    /// Returns what happens for a device that no fault concerns.
     fn mood(&self, message: &Outgoing, client: &ClientId) -> Fate {
         let world = self.life.world();
         let inbox = lock(&world.inbox);
@@ -80,7 +80,7 @@ impl SimTransport {
         }
     }
 
-    /// What happens for each device.
+    /// Returns what happens for each device.
     fn fates(&self, message: &Outgoing, targets: &[Target], blow: Blow) -> Vec<Fate> {
         let half = targets.len().div_ceil(2);
         let one = |number: usize, target: &Target| match blow.fault {

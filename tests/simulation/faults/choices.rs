@@ -97,7 +97,7 @@ impl Choices {
         }
     }
 
-    /// How long a step takes before its effect, and after it.
+    /// Returns how long a step takes before its effect, and after it.
     pub(crate) fn step_takes(&mut self) -> (Duration, Duration) {
         match self {
             Self::Random(Random { random, .. }) => {
@@ -108,7 +108,7 @@ impl Choices {
         }
     }
 
-    /// How long the answer to a search takes, in addition to the time of a step.
+    /// Returns how long the answer to a search takes, in addition to the time of a step.
     pub(crate) fn search_takes(&self) -> Duration {
         match self {
             Self::Random(_) => Duration::ZERO,

@@ -199,7 +199,7 @@ impl Fault {
         }
     }
 
-    /// Whether it makes sense at a step of this kind.
+    /// Returns true if it makes sense at a step of this kind.
     pub(crate) fn strikes(self, kind: Kind) -> bool {
         use Kind::{Ack, Deliver, Publish, Read, Requeue, Write};
         match self {
@@ -232,7 +232,7 @@ impl Fault {
         }
     }
 
-    /// Whether both can strike one step.
+    /// Returns true if both can strike one step.
     pub(crate) fn goes_with(self, other: Self) -> bool {
         match (self.part(), other.part()) {
             (Part::Process, Part::Process) | (Part::World, Part::World) => self != other,
@@ -255,7 +255,7 @@ impl Faults {
         self.0 |= fault.bit();
     }
 
-    /// Whether it is among them.
+    /// Returns true if it is among them.
     pub(crate) fn has(self, fault: Fault) -> bool {
         self.0 & fault.bit() != 0
     }

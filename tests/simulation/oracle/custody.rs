@@ -126,7 +126,7 @@ impl Custody {
         }
     }
 
-    /// Whether it was told so and has not read the partition again.
+    /// Returns true if it was told so and has not read the partition again.
     pub(crate) fn is_in_conflict(&mut self, handler: Handler, message: MessageId) -> bool {
         self.look(handler, message).is_some_and(|look| look.in_conflict)
     }
@@ -253,7 +253,7 @@ impl Custody {
         *stale = (*stale).max(messages.saturating_sub(1));
     }
 
-    /// How often each device received a message, and how many of these receipts are excused.
+    /// Returns how often each device received a message, and how many of these receipts are excused.
     pub(crate) fn receipts(&self, message: MessageId) -> BTreeMap<ClientId, (u32, u32)> {
         let mut receipts: BTreeMap<ClientId, (u32, u32)> = BTreeMap::new();
         let (mut cut_off, mut stale) = (self.cut_off.clone(), self.unknown_stale.clone());

@@ -50,12 +50,12 @@ impl Push {
         self.copies.iter().map(|copy| copy.deadline).min().unwrap_or_default()
     }
 
-    /// Whether its devices are named one by one.
+    /// Returns true if its devices are named one by one.
     pub(crate) fn is_named(&self) -> bool {
         matches!(self.audience, Audience::Clients(_))
     }
 
-    /// When it was accepted first, by the world's clock.
+    /// Returns when it was accepted first, by the world's clock.
     fn accepted(&self) -> UnixMillis {
         self.copies.iter().map(|copy| copy.accepted).min().unwrap_or_default()
     }

@@ -85,7 +85,7 @@ impl World {
         id
     }
 
-    /// How often each device received the message.
+    /// Returns how often each device received the message.
     fn received(&self, id: &str) -> BTreeMap<String, u32> {
         self.broker.received_by_topic(id)
     }

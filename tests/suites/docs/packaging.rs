@@ -66,7 +66,7 @@ fn printed(output: &Output) -> String {
     [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
 }
 
-/// Whether a program is on this machine.
+/// Returns true if a program is on this machine.
 fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }

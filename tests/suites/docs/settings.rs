@@ -26,7 +26,7 @@ const OF_OTHERS: [&str; 13] = [
     "--in-place",
 ];
 
-/// What each program, each command of `pushctl` and each script says of itself.
+/// Returns what each program, each command of `pushctl` and each script says of itself.
 fn help() -> BTreeMap<String, String> {
     let mut help: BTreeMap<String, String> =
         commands().into_iter().map(|command| (command.name(), command.help)).collect();

@@ -97,7 +97,7 @@ impl Run {
         Self { process, folder }
     }
 
-    /// Where the run can be asked for servers, once its command runs.
+    /// Returns where the run can be asked for servers, once its command runs.
     async fn socket(&self) -> PathBuf {
         let started = self.folder.path().join("started");
         let told = eventually("the command runs", DEADLINE, async || {

@@ -55,7 +55,7 @@ impl Standalone {
     }
 }
 
-/// Whether the broker has taken what one of mosquitto's clients published.
+/// Returns true if the broker has taken what one of mosquitto's clients published.
 fn is_taken(output: &str) -> bool {
     output.contains("PUBREL") || output.contains("RC:0)")
 }
@@ -65,7 +65,7 @@ async fn next(device: &mut Subscriber) -> String {
     String::from_utf8(payload.to_vec()).unwrap()
 }
 
-/// What the broker says when it ends the connection of a device.
+/// Returns what the broker says when it ends the connection of a device.
 async fn ended(device: &mut Subscriber) -> DisconnectReasonCode {
     let ended = tokio::time::timeout(DEADLINE, device.next()).await;
     match ended.expect("the device stays connected") {
@@ -342,7 +342,7 @@ const TOKENS: [&str; 7] = [
     "\u{10}\0",
 ];
 
-/// What came over a connection, of an address of its own, until the broker ended it.
+/// Returns what came over a connection, of an address of its own, until the broker ended it.
 async fn answers(standalone: &Standalone, connection: u32, bytes: &[u8]) -> Vec<u8> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::from_bits(0x7f01_0000 + connection), 0).into()).unwrap();

@@ -91,7 +91,7 @@ struct Received {
     acknowledged: usize,
     /// The error code of GOAWAY.
     went_away: Option<[u8; 4]>,
-    /// Whether the service ended the connection.
+    /// True if the service ended the connection.
     is_ended: bool,
 }
 

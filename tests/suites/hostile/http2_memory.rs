@@ -66,7 +66,7 @@ fn streams() -> impl Iterator<Item = u32> {
     (0..STREAMS).map(|n| 2 * n + 1)
 }
 
-/// What begins a connection that takes no answers.
+/// Returns what begins a connection that takes no answers.
 fn no_window() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &NO_WINDOW)].concat()
 }

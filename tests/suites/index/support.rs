@@ -117,7 +117,7 @@ pub(crate) async fn ask(admin: &mut MultiplexedConnection, words: &[&str]) -> St
     redis::from_redis_value(answer).unwrap_or_default()
 }
 
-/// How many changes the server has counted.
+/// Returns how many changes the server has counted.
 pub(crate) async fn changes(admin: &mut MultiplexedConnection) -> u64 {
     let info = ask(admin, &["INFO", "persistence"]).await;
     let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));

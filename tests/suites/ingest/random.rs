@@ -241,7 +241,7 @@ async fn answers(service: &Service, bytes: &[u8]) -> Vec<Answer> {
     answers
 }
 
-/// What two answers to the same request have in common: all but the time and the message's id.
+/// Returns what two answers to the same request have in common: all but the time and the message's id.
 fn comparable(answer: &Answer) -> (u16, Vec<String>, Value) {
     let mut body = answer.body.clone();
     if let Some(id) = body.pointer_mut("/result/message_id") {

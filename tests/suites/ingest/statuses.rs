@@ -109,7 +109,7 @@ impl Served {
     }
 }
 
-/// What a broker asks about a worker: it may connect, and send to a device.
+/// Returns what a broker asks about a worker: it may connect, and send to a device.
 fn questions_of_brokers() -> impl Iterator<Item = (&'static str, Request)> {
     let question = json!({
         "clientid": "worker-1", "username": "worker", "password": WORKER_PASSWORD,

@@ -32,7 +32,7 @@ async fn doctor(flags: &[&str]) -> Findings {
     Findings { all, ok: output.status.success() }
 }
 
-/// What was found and how it is mended, as the table shows it.
+/// Returns what was found and how it is mended, as the table shows it.
 fn text(finding: &Value) -> String {
     let [detail, mend] = ["detail", "mend"].map(|key| finding[key].as_str().unwrap_or_default());
     format!("{detail}; {mend}")

@@ -269,7 +269,7 @@ async fn readiness_is_answered_from_memory_under_load_while_the_stores_hang() {
     until("it is ready again", &impatient, |seen| seen.code == 200).await;
 }
 
-/// How long ago a time of an answer is.
+/// Returns how long ago a time of an answer is.
 fn age(time: &Value) -> Duration {
     let time: push_model::time::UnixMillis = time.as_str().unwrap().parse().unwrap();
     push_model::time::UnixMillis::now().since(time)

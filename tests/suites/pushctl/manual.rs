@@ -22,7 +22,7 @@ async fn printed(command: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Whether a program is on this machine.
+/// Returns true if a program is on this machine.
 fn is_there(program: &str) -> bool {
     let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
     version.is_ok_and(|status| status.success())

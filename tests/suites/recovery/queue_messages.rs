@@ -38,7 +38,7 @@ impl World {
         Self { broker, stack }
     }
 
-    /// How often any device received the message.
+    /// Returns how often any device received the message.
     fn received(&self, id: &str) -> u32 {
         self.broker.received_by_topic(id).values().sum()
     }

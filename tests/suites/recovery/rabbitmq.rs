@@ -48,7 +48,7 @@ async fn is_not_ready_for(reason: &str, program: &Program) {
     .await;
 }
 
-/// What `doctor` says about publishing: level and detail.
+/// Returns what `doctor` says about publishing: level and detail.
 async fn diagnosis(stack: &Stack) -> (Value, String) {
     let mut flags = stack.engines();
     flags.extend(["doctor", "--json"].map(str::to_owned));

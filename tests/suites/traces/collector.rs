@@ -61,7 +61,7 @@ struct State {
     headers: Mutex<BTreeMap<String, String>>,
     /// What it answers; 0 is 200.
     status: AtomicU16,
-    /// Whether it answers nothing.
+    /// True if it answers nothing.
     hangs: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Collector {
         Self { address, state, task }
     }
 
-    /// Where it takes traces.
+    /// Returns where it takes traces.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

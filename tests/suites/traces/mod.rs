@@ -66,7 +66,7 @@ fn to_clients(clients: &[&str]) -> Value {
         "condition": {"type": 2, "client_ids": clients}})
 }
 
-/// Whether each span follows one of the others, or `root`: the caller's, or none. So none is missing.
+/// Returns true if each span follows one of the others, or `root`: the caller's, or none. So none is missing.
 fn is_connected(spans: &[Received], root: &str) -> bool {
     let ids: BTreeSet<&str> = spans.iter().map(|span| &*span.id).collect();
     spans.iter().all(|span| span.parent == root || ids.contains(&*span.parent))

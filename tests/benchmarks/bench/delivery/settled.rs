@@ -123,7 +123,7 @@ async fn full_load(
     Ok((rows, figure))
 }
 
-/// How long a push takes to its device while others are delivered at this rate.
+/// Returns how long a push takes to its device while others are delivered at this rate.
 async fn moderate_load(
     env: &Environment,
     loaded: &LoadedApp,

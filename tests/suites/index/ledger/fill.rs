@@ -90,7 +90,7 @@ pub(super) async fn entry(index: &dyn Index, message: &MessageId) -> Option<Entr
     index.entry(&key(), message).await.unwrap()
 }
 
-/// How many messages of each step have an entry.
+/// Returns how many messages of each step have an entry.
 pub(super) async fn kept(index: &dyn Index, steps: &[Vec<MessageId>]) -> Vec<usize> {
     let mut kept = Vec::new();
     for ids in steps {

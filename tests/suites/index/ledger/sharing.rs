@@ -41,7 +41,7 @@ async fn finish(index: &dyn Index, app: &AppKey, message: MessageId) {
     assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
 }
 
-/// How many of these messages have an entry.
+/// Returns how many of these messages have an entry.
 async fn kept(index: &dyn Index, app: &AppKey, messages: &[MessageId]) -> usize {
     let entries = stream::iter(messages).map(|message| index.entry(app, message));
     entries

@@ -56,7 +56,7 @@ impl Embedded {
         assert!(done.status.success(), "{}", error(&done));
     }
 
-    /// Where it is, as a URL.
+    /// Returns where it is, as a URL.
     pub(super) fn url(&self) -> String {
         format!("sqlite://{}", self.file().display())
     }
@@ -90,18 +90,18 @@ pub(super) async fn run(flags: &[String]) -> Ended {
     pushctl_output(&flags).await
 }
 
-/// What a command that succeeded printed.
+/// Returns what a command that succeeded printed.
 pub(super) fn json(ended: &Ended) -> Value {
     assert!(ended.status.success(), "{}", error(ended));
     serde_json::from_slice(&ended.stdout).unwrap()
 }
 
-/// What a command printed as its error.
+/// Returns what a command printed as its error.
 pub(super) fn error(ended: &Ended) -> String {
     String::from_utf8_lossy(&ended.stderr).into_owned()
 }
 
-/// What a command that failed printed as its error.
+/// Returns what a command that failed printed as its error.
 pub(super) fn refused(ended: &Ended) -> String {
     assert!(!ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
     error(ended)

@@ -63,7 +63,7 @@ impl Setting {
     }
 }
 
-/// What TLS says of an error, which it must be the cause of.
+/// Returns what TLS says of an error, which it must be the cause of.
 fn failure(error: &(dyn Error + 'static)) -> TlsFailure {
     TlsFailure::of(error).unwrap_or_else(|| panic!("not a failure of TLS: {error:?}"))
 }
