@@ -1,4 +1,4 @@
-//! What the suites share: real servers that are private to the run, a namespace for every test, and
+//! The harness of the suites: real servers that are private to the run, a namespace for every test, and
 //! waiting for conditions instead of sleeping.
 //!
 //! A run has one Redis, one Redis Cluster, one RabbitMQ and one Mosquitto, each started when the first

@@ -1,4 +1,4 @@
-//! What `/readyz` of a program answers.
+//! The answer of a program's `/readyz`.
 
 use std::io;
 

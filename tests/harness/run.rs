@@ -1,4 +1,4 @@
-//! What a test gets from its run: the URLs of the shared servers, and a namespace of its own.
+//! Access to the run: the URLs of the shared servers, and a namespace for each test.
 //!
 //! A test asks for a server over a socket of `test-servers`, which starts the server for the first
 //! test that asks. The socket's path is in the environment, because test runners start every test
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 /// Environment variable with the path of the socket at which the run gives the URLs of its servers.
 pub const SERVERS: &str = "PUSH_TEST_SERVERS";
-/// How long a test waits for a server, which may be starting: longer than the start may take.
+/// Deadline for a server that may be starting: longer than the start may take.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A server that the tests of a run share.

@@ -26,9 +26,9 @@ use crate::{
     process::{Output, Process, log_tail},
 };
 
-/// How long a program may take to start and to stop.
+/// Deadline for a program to start and to stop.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How long one command of `pushctl` may take; the longest one imports a million devices.
+/// Deadline of one command of `pushctl`; the longest one imports a million devices.
 const TOOL_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Returns where a program of this workspace was built.
@@ -129,10 +129,10 @@ impl Program {
         self.environment = environment;
     }
 
-    /// Whether `/readyz` answers 200.
+    /// Checks that `/readyz` answers 200.
     ///
     /// # Errors
-    /// What it answers instead.
+    /// The other answer, with the end of the log.
     pub async fn is_ready(&self) -> Result<(), String> {
         match get(&format!("http://{}/readyz", self.ops.address())).await {
             Ok((200, _)) => Ok(()),

@@ -14,7 +14,7 @@ use crate::{
     service::{Program, pushctl, request},
 };
 
-/// How long a message may take until it is closed, or a service to be back after a fault.
+/// Deadline for a message to be closed, or for a service to be back after a fault.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 
 /// The app of every stack.

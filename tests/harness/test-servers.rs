@@ -28,9 +28,9 @@ use tokio::{
     time::timeout,
 };
 
-/// How long the command has to end after a signal.
+/// Time that the command has to end after a signal.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
-/// How long the command has, in seconds, to end its tests if this program is killed: it has to do
+/// Seconds that the command has to end its tests if this program is killed: it has to do
 /// so itself, because they need not be in its process group.
 const GRACE: u32 = 10;
 /// The longest name of a server that is read from the socket, in bytes.

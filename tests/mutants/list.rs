@@ -15,7 +15,7 @@ pub(crate) const PLANTED: &str = "PLANTED";
 pub(crate) struct Fault {
     /// Its name: small letters, digits and hyphens.
     pub(crate) name: String,
-    /// What is broken, in a sentence.
+    /// The breakage, in a sentence.
     pub(crate) says: String,
     /// The test that must catch it.
     pub(crate) caught_by: Test,

@@ -11,7 +11,7 @@ use crate::{
     planting::CHOSEN,
 };
 
-/// How long unit tests may take, and how long others may: nextest gives those as long or longer
+/// Deadlines of unit tests and of others: nextest gives those as long or longer
 /// (`.config/nextest.toml`).
 const UNIT_LIMIT: Duration = Duration::from_mins(1);
 const LIMIT: Duration = Duration::from_mins(5);
@@ -36,7 +36,7 @@ const TESTS_FAILED: i32 = 101;
 /// The longest reason that is printed, in characters.
 const LONGEST: usize = 100;
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// Tests ran, and all passed.

@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct Blow {
     /// The fault in its answer.
     pub(crate) fault: Option<Fault>,
-    /// How long it takes from its effect to its answer.
+    /// Time from its effect to its answer.
     after: Duration,
 }
 
@@ -50,7 +50,7 @@ struct State {
     frozen_until: Mutex<Option<Instant>>,
     /// Until when it gets no answer from the index.
     unanswered_until: Mutex<Option<Instant>>,
-    /// How far its clock is ahead of the world's, in milliseconds.
+    /// Milliseconds by which its clock is ahead of the world's.
     skew: AtomicI64,
     session: Mutex<Session>,
     stop: CancellationToken,

@@ -37,7 +37,7 @@ use crate::{
 /// The time at which a world begins, well after 1970.
 const BEGINNING: UnixMillis = UnixMillis(1_000_000);
 
-/// What all processes of a run share.
+/// State that all processes of a run share.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) app: AppId,

@@ -95,7 +95,7 @@ pub struct RawAnswer {
 #[derive(Debug)]
 pub struct Connection<S = TcpStream> {
     stream: BufReader<S>,
-    /// What was sent and is not answered yet.
+    /// Requests that were sent and are not answered yet.
     sent: SentRequests,
 }
 

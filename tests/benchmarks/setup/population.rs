@@ -90,8 +90,8 @@ impl SyntheticDevice {
         )
     }
 
-    /// Whether it matches [`CRITERIA`], and whether it matches [`MODEL_CRITERIA`]. Written without
-    /// the targeting code, so that the counts check it.
+    /// Matches it with [`CRITERIA`] and with [`MODEL_CRITERIA`]. Written without the targeting code, so
+    /// that the counts check it.
     fn matches(self) -> [bool; 2] {
         let both = ["CN", "SG"].contains(&self.country())
             && ["zh-CN", "zh-Hans-SG", "en-US", "de-DE"].contains(&self.language());

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct Sizes {
     /// Rounds, in each of which a figure and its ceiling are measured in turn.
     pub(crate) rounds: usize,
-    /// How long `ingest` is loaded in one round.
+    /// Time for which `ingest` is loaded in one round.
     pub(crate) load: Duration,
     /// Sequential pushes of one round over one connection.
     pub(crate) sequential: usize,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{audit::book::Record, schedule::plan::Fault};
 
-/// How long after its end a fault may still cause a repeat: lost connections are noticed late and
+/// Time after its end in which a fault may still cause a repeat: lost connections are noticed late and
 /// opened again, and redelivered tasks meet those that were put off.
 const AFTERMATH: Duration = Duration::from_secs(20);
 

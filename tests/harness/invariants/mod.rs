@@ -68,7 +68,7 @@ pub enum Rule {
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
 }
 

@@ -44,7 +44,7 @@ const GUARDED: &str = r#"
     exec "$@"
 "#;
 
-/// How much of a log goes into an error, in bytes.
+/// Bytes of a log that go into an error.
 const LOG_TAIL: usize = 2000;
 
 /// A running program with its own process group and a life line to this process.

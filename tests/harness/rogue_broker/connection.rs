@@ -18,7 +18,7 @@ use tokio_util::codec::{Decoder as _, Encoder as _};
 
 use super::{OnPublish, Shared};
 
-/// How many bytes are read at once.
+/// Bytes of one read.
 const READ_CHUNK: usize = 64 * 1024;
 
 /// The connection ends: the client broke the protocol or left, or the broker is told to close it.

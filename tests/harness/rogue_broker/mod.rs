@@ -35,11 +35,11 @@ pub struct RogueBroker {
     _task: AbortOnDropHandle<()>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 struct Shared {
     behaviour: watch::Sender<Behaviour>,
-    /// How often the test closed all connections.
+    /// Number of times that the test closed all connections.
     closings: watch::Sender<u64>,
     pace: Mutex<Pace>,
     record: Mutex<Record>,

@@ -9,7 +9,7 @@ use crate::{
     ports::{Port, free_port},
 };
 
-/// What a TLS listener shows, and what it requires.
+/// A TLS listener: the certificate that it shows, and the one that it requires.
 #[derive(Debug, Clone)]
 pub struct Tls {
     /// The server's certificate.

@@ -23,7 +23,7 @@ use crate::{
     world::{World, lock},
 };
 
-/// How far clocks differ in a small world: by a few steps.
+/// Difference of clocks in a small world: a few steps.
 const ALLOWANCE: Duration = Duration::from_millis(5);
 /// The time to live of messages that do not expire in the middle.
 const LIFE: Duration = Duration::from_mins(2);
@@ -46,11 +46,11 @@ const BATCH: usize = 2;
 pub(crate) struct Small {
     /// Its name in a schedule that is replayed.
     pub(crate) name: &'static str,
-    /// How many faults the walk of every test run places.
+    /// Number of faults that the walk of every test run places.
     pub(crate) faults: usize,
     devices: usize,
     partitions: usize,
-    /// How long a search for devices takes, in addition to the time of a step.
+    /// Duration of a search for devices, in addition to the time of a step.
     pub(crate) search: Duration,
     /// Every other device has the transport whose provider fails.
     mixed: bool,

@@ -20,7 +20,7 @@ const NEWER: &[u8] = b"{\"v\":9";
 pub(crate) struct Queued {
     id: u64,
     pub(crate) payload: Bytes,
-    /// How often it was delivered.
+    /// Number of its deliveries.
     pub(crate) deliveries: u32,
     /// A fingerprint of its content, without its random numbers.
     print: u64,

@@ -62,7 +62,7 @@ pub(crate) enum Written {
     Remove(bool),
 }
 
-/// What is needed to undo a write when the index loses it.
+/// The means to undo a write when the index loses it.
 #[derive(Debug)]
 struct Undo {
     message: MessageId,
@@ -74,7 +74,7 @@ struct Undo {
     written_off: u64,
 }
 
-/// What the index lost of one message.
+/// The index's losses about one message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LostWrites {
     pub(crate) something: bool,

@@ -27,10 +27,10 @@ pub(crate) struct SimTransport {
     pub(crate) failing: bool,
 }
 
-/// How long the provider of the failing transport is away, from the beginning of the world.
+/// Time for which the provider of the failing transport is away, from the beginning of the world.
 const AWAY: Duration = Duration::from_millis(150);
 
-/// What happens for one device: the outcome, and whether it receives the message.
+/// The fate of one device: the outcome, and whether it receives the message.
 type Fate = (Outcome, bool);
 
 const SENT: Fate = (Outcome::Sent, true);

@@ -1,4 +1,4 @@
-//! What can go wrong at a step: one list, which both drivers choose from.
+//! The faults of a step: one list, which both drivers choose from.
 //!
 //! A step is one call of a worker into an engine or a transport. Which faults make sense at it
 //! depends on what is called; those of the process and of the world make sense at any.
@@ -7,23 +7,23 @@ use std::{fmt, str::FromStr, time::Duration};
 
 /// Longer than a worker may rely on what it knows about recalls.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
-/// How long a freeze lasts: longer than the broker takes to notice it.
+/// Duration of a freeze: longer than the broker takes to notice it.
 pub(crate) const FROZEN: Duration = Duration::from_secs(12);
-/// How long the broker takes to notice that a process is dead or frozen.
+/// Time that the broker takes to notice that a process is dead or frozen.
 pub(crate) const NOTICE: Duration = Duration::from_millis(200);
-/// How long a process takes to notice that the broker ended its session, if it gets no close.
+/// Time that a process takes to notice that the broker ended its session, if it gets no close.
 pub(crate) const UNNOTICED: Duration = Duration::from_secs(5);
-/// How long a broker with an alarm keeps a publisher waiting.
+/// Time for which a broker with an alarm keeps a publisher waiting.
 pub(crate) const BLOCKED: Duration = Duration::from_secs(40);
-/// How late a lost publish arrives after all.
+/// Delay after which a lost publish arrives after all.
 pub(crate) const ARRIVES: Duration = Duration::from_secs(2);
-/// How late a lost write takes effect after all: between two steps of its worker, and after
+/// Delay after which a lost write takes effect after all: between two steps of its worker, and after
 /// several of its tries.
 pub(crate) const GHOST_SOON: Duration = Duration::from_millis(51);
 /// See [`GHOST_SOON`].
 pub(crate) const GHOST_LATE: Duration = Duration::from_secs(3);
 
-/// How many times as long as a message is held the index is silent: long enough that a message is
+/// Silence of the index, as a multiple of the time for which a message is held: long enough that a message is
 /// handed on once.
 pub(crate) const SILENT: f64 = 1.5;
 /// See [`SILENT`]. Many more hand-ons in a row than any bounded list of them would name.

@@ -70,7 +70,7 @@ impl Push {
         clients.iter().filter(|client| !is_known(client)).count() as u64
     }
 
-    /// Whether it must, may or must not reach a device, if clocks differ by `allowance` at most.
+    /// Tells if it must, may or must not reach a device, where clocks differ by `allowance` at most.
     pub(crate) fn means(&self, person: &Person, allowance: Duration) -> Meant {
         let first = self.accepted();
         let last = self.copies.iter().map(|copy| copy.accepted_at).max().unwrap_or_default();

@@ -21,7 +21,7 @@ const OF_RABBITMQ: [&str; 4] = [
     "rabbitmq_resident_memory_limit_bytes",
 ];
 
-/// What names of metrics begin with.
+/// Prefixes of the names of metrics.
 const FAMILIES: [&str; 4] = ["push_", "process_", "tokio_", "rabbitmq_"];
 
 fn monitoring() -> PathBuf {

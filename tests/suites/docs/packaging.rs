@@ -1,4 +1,4 @@
-//! What an operator installs is true of the programs: the systemd units and their settings, and the
+//! Packages fit the programs: the systemd units and their settings, and the
 //! Debian package that holds them.
 
 use std::{
@@ -15,7 +15,7 @@ use crate::docs::pages::root;
 
 /// The earliest systemd that knows what the units use.
 const SYSTEMD: u32 = 250;
-/// How exposed a unit may be, by the measure of systemd, which ends at 100.
+/// Highest exposure of a unit, by the measure of systemd, which ends at 100.
 const MOST_EXPOSED: &str = "--threshold=20";
 
 /// A unit of `deploy/systemd`.

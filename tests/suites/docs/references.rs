@@ -1,4 +1,4 @@
-//! What the pages refer to is there: pages and headings, files, tests.
+//! Pages and headings, files and tests that the pages refer to exist.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -6,7 +6,8 @@ use crate::docs::pages::{Page, page, pages, root};
 
 /// Returns the folders at the top of the repository, without what is built or hidden.
 fn top_folders() -> Vec<String> {
-    let entries = fs::read_dir(root()).expect("the repository").map(|entry| entry.expect("an entry"));
+    let entries =
+        fs::read_dir(root()).expect("the repository").map(|entry| entry.expect("an entry"));
     let folders = entries.filter(|entry| entry.path().is_dir());
     let names = folders.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| !name.starts_with('.') && name != "target").collect()

@@ -20,10 +20,10 @@ use tokio::{
 
 use crate::hostile::{standalone::Standalone, support::client::Connection};
 
-/// How long an honest client may wait meanwhile. The service ends an idle connection after 10 s,
+/// Longest wait of an honest client meanwhile. The service ends an idle connection after 10 s,
 /// so with half of it none had to end by itself.
 const A_MOMENT: Duration = Duration::from_secs(5);
-/// So long after its accept a connection without a byte counts as idle.
+/// Age from which a connection without a byte counts as idle.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// A connection from this address of the loopback network.
@@ -82,7 +82,7 @@ async fn more_idle_connections_than_files_may_be_open_keep_no_one_from_an_answer
     drop(strangers);
 }
 
-/// So many connections at once, each of which is answered again when all of them are open.
+/// Opens as many connections as are told, each of which is answered again when all of them are open.
 async fn are_all_served(connections: usize, address: SocketAddr) -> Vec<Connection> {
     let open = idle(connections, Ipv4Addr::LOCALHOST, address).await;
     let mut open: Vec<_> = open.into_iter().map(Connection::over).collect();

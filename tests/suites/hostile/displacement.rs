@@ -17,7 +17,7 @@ use crate::hostile::{
 const DEVICES: usize = 60;
 /// The pause between two idle connections: 100 a second.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a slow login takes, from its first byte to its last.
+/// Duration of a slow login, from its first byte to its last.
 const SLOW: Duration = Duration::from_millis(400);
 /// Devices that say nothing for a while before they log in.
 const SLOW_DEVICES: usize = 5;

@@ -22,9 +22,9 @@ use tokio::{
 
 use crate::hostile::standalone::{APP, LONG, Standalone};
 
-/// How long any wait here may take.
+/// Deadline of any wait here.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-/// How long a client may run, in seconds: one that ends by itself, and one that tries for ever.
+/// Seconds that a client may run: one that ends by itself, and one that tries for ever.
 const ENDS: &str = "60";
 const TRIES: &str = "3";
 const SUBSCRIBE: [&str; 2] = [ENDS, "mosquitto_sub"];
@@ -32,7 +32,7 @@ const PUBLISH: [&str; 2] = [TRIES, "mosquitto_pub"];
 /// Subscribes to one topic, publishes to another, and prints what it receives then.
 const REQUEST: [&str; 2] = [ENDS, "mosquitto_rr"];
 const OPEN_FILES: &str = "process_open_fds";
-/// What the readers of the embedded stores may open: each has four, and opens one when reads overlap,
+/// Files that the readers of the embedded stores may open: each has four, and opens one when reads overlap,
 /// with two files.
 const OF_READERS: u64 = 2 * 4 * 2;
 /// The first byte of the answer to a login.
@@ -331,7 +331,7 @@ async fn listening_in_clear_where_others_reach_it_needs_a_word() {
     }
 }
 
-/// What means something in a packet, besides what the corpora have.
+/// Tokens with a meaning in a packet, besides those in the corpora.
 const TOKENS: [&str; 7] = [
     "\0\u{4}MQTT\u{4}",
     "\0\u{4}MQTT\u{5}",

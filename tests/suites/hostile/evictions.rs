@@ -17,7 +17,7 @@ use crate::hostile::{
     tenants::Neighbour,
 };
 
-/// How many connections were closed for others.
+/// Counts the evicted connections.
 const EVICTED: &str = "push_ingest_evicted_total";
 
 /// A connection from this address of the loopback network.

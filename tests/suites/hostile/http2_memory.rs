@@ -21,9 +21,9 @@ use tokio::{
 
 use crate::hostile::support::{client::VALID, http2, service::DEADLINE};
 
-/// How much the service may grow, in bytes.
+/// Bytes by which the service may grow.
 const GROWTH: u64 = 64 << 20;
-/// How long a push may take meanwhile.
+/// Deadline of a push meanwhile.
 const A_MOMENT: Duration = Duration::from_secs(10);
 /// Streams of one connection: as many as the service allows.
 const STREAMS: u32 = 256;

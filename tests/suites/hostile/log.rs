@@ -1,4 +1,4 @@
-//! What clients without a secret can write to the log.
+//! Log lines that clients without a secret can cause.
 
 use std::{net::SocketAddr, time::Duration};
 

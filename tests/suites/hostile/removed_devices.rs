@@ -9,7 +9,7 @@ use pushctl::device::subscriber::Subscriber;
 
 use crate::hostile::standalone::{APP, LONG, Standalone};
 
-/// How long a removed device may stay, and as much again for a machine that is busy.
+/// Time that a removed device may stay connected, twice as long as allowed for the sake of busy machines.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Removes a device from another process than that of the broker.

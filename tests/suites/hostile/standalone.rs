@@ -21,7 +21,7 @@ use push_test_support::registration::registered;
 
 /// The app of every one.
 pub(crate) const APP: &str = "news";
-/// How long a token, and a session without a connection, is valid.
+/// Lifetime of a token, and of a session without a connection.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// A running `pushctl standalone` with one app.

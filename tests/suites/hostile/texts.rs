@@ -21,14 +21,14 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-/// How long a program may take to refuse its settings.
+/// Deadline for a program to refuse its settings.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Programs that run at once.
 const AT_ONCE: usize = 4;
 
 const MARKER: &str = "hunter2hunter2";
 
-/// What may stand in a setting that should hold a URL with a password.
+/// Mistaken values of a setting that should hold a URL with a password.
 const SECRETS: [&str; 6] = [
     "amqp://u:hunter2hunter2/@h",
     "redis://:hunter2hunter2",

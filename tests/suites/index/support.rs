@@ -1,4 +1,4 @@
-//! What the modules of this suite share: devices and the ways to ask for them, and a connection to
+//! Helpers of this suite: devices and the ways to ask for them, and a connection to
 //! a Redis server for what the index itself does not do.
 
 use std::num::NonZeroU32;

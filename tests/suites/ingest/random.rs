@@ -13,7 +13,7 @@ use crate::ingest::{
     support::service::Service,
 };
 
-/// How many inputs are tried in one test.
+/// Inputs of one test.
 const CASES: u32 = 400;
 
 /// Tries inputs on one service, and that a good push still works afterwards.

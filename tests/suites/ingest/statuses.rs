@@ -22,7 +22,7 @@ use crate::ingest::support::{
 const BROKER_SECRET: &str = "what-the-broker-proves-itself-with";
 const WORKER_PASSWORD: &str = "what-the-workers-log-in-to-it-with";
 
-/// What no test can cause, and why.
+/// Answers that no test can cause, and why.
 const NOT_ON_PURPOSE: [(&str, u16); 1] = [
     // Metrics are written into memory, which does not fail.
     ("getMetrics", 500),
@@ -37,7 +37,7 @@ const WITH_A_BODY: [&str; 3] = ["push", "pushBatch", "putDevice"];
 #[derive(Debug, Clone)]
 struct Served(Vec<(&'static str, Request)>);
 
-/// Which operation was answered with which status.
+/// The operations and the statuses of their answers.
 #[derive(Debug, Default)]
 struct Seen(BTreeSet<(String, u16)>);
 

@@ -1,4 +1,4 @@
-//! What only the embedded broker does: its start and stop, its sessions and their bounds.
+//! Behaviour of the embedded broker alone: its start and stop, its sessions and their bounds.
 
 use std::{
     collections::HashSet, error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Duration,

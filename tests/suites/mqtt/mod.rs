@@ -27,7 +27,7 @@ use pushctl::device::subscriber::{Subscriber, SubscriberError};
 
 use self::embedded::EmbeddedBroker;
 
-/// How long any wait here may take.
+/// Deadline of any wait here.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A time to live that no test outlasts.
@@ -37,7 +37,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// may be off by one.
 const EXPIRED: Duration = Duration::from_millis(2500);
 
-/// How long a message with time to live 0 may be tried: longer than a try takes here.
+/// Time for which a message with time to live 0 may be tried: longer than a try takes here.
 const NOW_WINDOW: Duration = Duration::from_secs(30);
 
 macro_rules! on_every_broker {

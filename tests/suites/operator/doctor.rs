@@ -14,7 +14,7 @@ use push_tests::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What `doctor` found, and whether it succeeded.
+/// The findings of `doctor`, and its success.
 struct Findings {
     all: Vec<Value>,
     ok: bool,

@@ -343,7 +343,7 @@ async fn the_files_of_embedded_stores_are_as_large_as_the_metrics_say_and_have_r
     }
 }
 
-/// How long a scrape may take while a store is frozen.
+/// Deadline of a scrape while a store is frozen.
 const SCRAPE: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]

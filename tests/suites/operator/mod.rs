@@ -1,4 +1,4 @@
-//! What an operator sees of the service and does with it: messages on their way, a backlog, readiness, and
+//! The service as an operator sees and runs it: messages on their way, a backlog, readiness, and
 //! apps that are moved, backed up and restored.
 
 #![allow(

@@ -83,7 +83,7 @@ impl<'a> OtherApp<'a> {
     }
 }
 
-/// How many devices of some messages are counted as sent, and when that was read.
+/// Devices of some messages that are counted as sent, and the time of that count.
 struct Reading {
     before: Instant,
     after: Instant,

@@ -1,4 +1,4 @@
-//! What `pushctl` makes of the command lines of all programs: the manual, and completions for shells.
+//! The manual and the completions for shells, which `pushctl` writes for all programs.
 
 use std::{
     collections::BTreeSet,

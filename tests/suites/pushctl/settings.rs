@@ -1,4 +1,4 @@
-//! What a command says of its settings and its store, right and wrong.
+//! Messages of a command about its settings and its store, right and wrong ones.
 
 use std::path::Path;
 

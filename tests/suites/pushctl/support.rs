@@ -11,13 +11,13 @@ use push_tests::service::pushctl_output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What must happen has this long.
+/// Deadline of whatever must happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A data directory of the standalone form, for one test.
 pub(crate) struct Store(TempDir);
 
-/// How a command ended, and what it printed.
+/// The end of a command, and its output.
 pub(crate) struct Ran {
     pub(crate) ok: bool,
     pub(crate) out: String,

@@ -1,4 +1,4 @@
-//! Which build a program is, by `--version`: the commit, whether it is all that was built, the
+//! The build that `--version` shows: the commit, whether it is all that was built, the
 //! compiler and the target.
 //!
 //! The programs of the tests are development builds, which do not name their commit. How an optimised

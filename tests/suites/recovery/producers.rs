@@ -1,4 +1,4 @@
-//! What producers do about a message that is on its way: recall it, or post it a second time.
+//! Producers recall a message that is on its way, or post it a second time.
 
 use push_tests::{
     broadcast::{BATCH, STEPS, everyone},

@@ -48,7 +48,7 @@ impl World {
     }
 }
 
-/// How long Redis is frozen. Each message is handed on about once a second meanwhile.
+/// Time for which Redis is frozen. Each message is handed on about once a second meanwhile.
 const FROZEN: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread")]

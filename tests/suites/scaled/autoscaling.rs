@@ -18,20 +18,20 @@ use push_tests::{
 };
 use tokio::time::sleep;
 
-/// What a worker can do.
+/// Capacity of a worker.
 const DEVICES_PER_SECOND: u32 = 300;
 /// One worker alone needs 40 s for them.
 const DEVICES: u32 = 12_000;
 /// The seconds in which a backlog shall be done.
 const TARGET: f64 = 5.0;
 const MOST_WORKERS: usize = 6;
-/// How long a lower number is asked for before a worker is stopped.
+/// Time for which a lower number must be asked for before a worker is stopped.
 const SCALE_DOWN_AFTER: Duration = Duration::from_secs(3);
-/// How often the metric is read.
+/// Interval of reading the metric.
 const POLL: Duration = Duration::from_millis(500);
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// What KEDA's ScaledObject in deploy/k8s reads first.
+/// Metric that KEDA's ScaledObject in deploy/k8s reads first.
 const METRIC: &str = "push_broadcast_work_seconds_left";
 
 /// A fleet of workers, and how many there should be.

@@ -59,7 +59,7 @@ struct State {
     spans: Mutex<Vec<Received>>,
     /// The headers of the last request.
     headers: Mutex<BTreeMap<String, String>>,
-    /// What it answers; 0 is 200.
+    /// Status of its answers; 0 is 200.
     status: AtomicU16,
     /// True if it answers nothing.
     hangs: AtomicBool,

@@ -1,4 +1,4 @@
-//! Which pushes are traced, and what a trace of several pushes looks like.
+//! The choice of pushes that are traced, and the trace of several pushes.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{
     is_connected, named, push, to_clients, traced_stack, traceparent,
 };
 
-/// How many pushes are made at once.
+/// Number of concurrent pushes.
 const AT_ONCE: usize = 64;
 
 #[tokio::test(flavor = "multi_thread")]

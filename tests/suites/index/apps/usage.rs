@@ -1,4 +1,4 @@
-//! What an app uses of its quotas of messages.
+//! The use of an app's quotas of messages.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use push_model::{attributes::Attribute, device::Device};
 
 use crate::index::support::{NOW, client, count_all, device, key, scan_all, wanted};
 
-/// How many devices one call registers.
+/// Devices that one call registers.
 const AT_ONCE: usize = 8192;
 
 fn with_version(id: &str, version: usize) -> Device {

@@ -1,4 +1,4 @@
-//! What is reported of messages whose entries were evicted, and of the ledger as a whole.
+//! Reports about messages whose entries were evicted, and about the ledger as a whole.
 
 use std::time::Duration;
 

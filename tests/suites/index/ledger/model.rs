@@ -22,7 +22,7 @@ use crate::index::support::{app, key};
 const MESSAGES: u64 = 150;
 const STEPS: usize = 14;
 
-/// What a correct ledger keeps of one message.
+/// The entry of one message in a correct ledger.
 #[derive(Debug, Default)]
 struct Model {
     entry: Option<Entry>,

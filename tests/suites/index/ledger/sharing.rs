@@ -1,4 +1,4 @@
-//! How apps share the ledger: each sees its own entries, and loses history only while it holds more than
+//! Sharing of the ledger: each app sees its own entries, and loses history only while it holds more than
 //! its share.
 
 use futures::{StreamExt, stream};

@@ -16,7 +16,7 @@ use push_tests::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How many devices are moved in a test in which the move is killed, unless this variable says another
+/// Devices that are moved in a test in which the move is killed, unless this variable says another
 /// number.
 const DEVICES_VARIABLE: &str = "PUSH_MOVE_DEVICES";
 const DEVICES: usize = 100_000;
