@@ -274,7 +274,7 @@ impl Drop for Program {
     }
 }
 
-/// Runs `pushctl` to its end and gives its standard output.
+/// Runs `pushctl` to its end, and returns its standard output.
 ///
 /// # Panics
 /// If it fails.
@@ -312,7 +312,7 @@ async fn get(url: &str) -> io::Result<(u16, String)> {
     request("GET", url, &[], "").await
 }
 
-/// One HTTP request; gives status and body of its answer. Those to `ingest` and to operations
+/// One HTTP request; returns status and body of its answer. Those to `ingest` and to operations
 /// listeners are held against the description of the API.
 ///
 /// # Errors

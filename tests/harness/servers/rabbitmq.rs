@@ -206,7 +206,7 @@ impl Server<RabbitMqKind> {
         .await;
     }
 
-    /// Runs `rabbitmqctl` on this server and gives its standard output.
+    /// Runs `rabbitmqctl` on this server, and returns its standard output.
     ///
     /// # Errors
     /// Its standard error, if it fails.

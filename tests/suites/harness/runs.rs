@@ -106,7 +106,7 @@ impl Run {
         PathBuf::from(told.await.trim())
     }
 
-    /// Asks for every server; gives the processes of the run.
+    /// Asks for every server; returns the processes of the run.
     async fn start_all_servers(&self) -> Vec<Identity> {
         let socket = self.socket().await;
         for server in Shared::ALL {

@@ -47,7 +47,7 @@ async fn ask(connection: &mut Connection) -> u16 {
     timeout(A_MOMENT, connection.raw_answer()).await.expect("in time").http
 }
 
-/// Sends a push as another tenant would; gives the answer's status and text.
+/// Sends a push as another tenant would; returns the answer's status and text.
 async fn push(stack: &Stack, url: &str) -> (u16, String) {
     let body = json!({"type": 1, "time_to_live": 60, "condition": {"type": 0}}).to_string();
     let url = format!("{url}/v1/message/push/{APP}");

@@ -161,7 +161,7 @@ impl ByHand {
     }
 }
 
-/// Sends the same bytes over some connections at once, and gives what came over each until so many
+/// Sends the same bytes over some connections at once, and returns what came over each until so many
 /// frames were acknowledged or the service ended it.
 async fn flood(service: &Service, bytes: &[u8], acknowledged: usize) -> Vec<Received> {
     let attack = (0..CONNECTIONS).map(|_| async {

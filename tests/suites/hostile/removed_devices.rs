@@ -26,7 +26,7 @@ async fn connect(standalone: &Standalone, name: &str, token: &str) -> Option<Sub
     Subscriber::connect(&url, &app, &client, LONG).await.ok()
 }
 
-/// Waits for the next message, and gives its message id.
+/// Waits for the next message, and returns its message id.
 async fn next_id(device: &mut Subscriber) -> String {
     let payload = tokio::time::timeout(SOON, device.next()).await.unwrap().unwrap();
     let payload: serde_json::Value = serde_json::from_slice(&payload).unwrap();

@@ -92,7 +92,7 @@ impl Standalone {
         Subscriber::connect(&url, &app, &client, LONG).await.ok()
     }
 
-    /// Registers a device and pushes to it; gives the message id.
+    /// Registers a device and pushes to it; returns the message id.
     pub(crate) async fn push(&self, name: &str) -> String {
         let headers =
             [("Authorization", self.secret.as_str()), ("Content-Type", "application/json")];

@@ -110,7 +110,7 @@ pub(crate) async fn admin(url: &str) -> MultiplexedConnection {
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
-/// Runs a command, and gives its answer as text; empty if the answer is no text.
+/// Runs a command, and returns its answer as text; empty if the answer is no text.
 pub(crate) async fn ask(admin: &mut MultiplexedConnection, words: &[&str]) -> String {
     let mut cmd = redis::cmd(words[0]);
     let answer: redis::Value = cmd.arg(&words[1..]).query_async(admin).await.unwrap();

@@ -202,7 +202,7 @@ fn dry_run(stack: &Stack) -> Request {
     push_request(stack, &body.to_string())
 }
 
-/// Waits until the checks of both stores hang, and gives when each of them ended last.
+/// Waits until the checks of both stores hang, and returns when each of them ended last.
 async fn last_checks(program: &Program) -> [Value; 2] {
     let mut last = [Value::Null, Value::Null];
     for (part, checked) in ["queue", "index"].into_iter().zip(&mut last) {

@@ -6,7 +6,7 @@ use push_tests::service::built;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Runs `pushctl` under this umask and gives its standard output.
+/// Runs `pushctl` under this umask, and returns its standard output.
 fn run(umask: &str, data_dir: &Path, command: &[&str]) -> String {
     let script = format!("umask {umask}; exec \"$@\"");
     let mut shell = std::process::Command::new("sh");

@@ -28,7 +28,7 @@ fn is_there(program: &str) -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Runs a program on a file, and gives what it complained of.
+/// Runs a program on a file, and returns what it complained of.
 fn complaints(program: &str, flags: &[&str], file: &Path) -> String {
     let output = Command::new(program).args(flags).arg(file).output().unwrap();
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -30,7 +30,7 @@ impl Ran {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {}", self.out))
     }
 
-    /// Asserts that it failed with one line of error, and gives that line.
+    /// Asserts that it failed with one line of error, and returns that line.
     pub(crate) fn refused(&self) -> &str {
         assert!(!self.ok, "{}", self.out);
         assert_eq!(self.err.trim_end().lines().count(), 1, "{}", self.err);

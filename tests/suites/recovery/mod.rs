@@ -57,7 +57,7 @@ impl World {
         Self { amqp, redis, mqtt, stack, devices }
     }
 
-    /// Recalls a message through `ingest`; gives the report at that instant.
+    /// Recalls a message through `ingest`; returns the report at that instant.
     async fn recall(&self, id: &str) -> Value {
         let path = format!("/v1/message/{APP}/{id}");
         let (status, answer) = self.stack.call_at(0, "DELETE", &path, &[], &Value::Null).await;

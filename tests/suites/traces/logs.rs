@@ -116,7 +116,7 @@ fn lines_of_ingest(ingest: &Program) -> Vec<Value> {
     lines.filter(is_own).collect()
 }
 
-/// Calls until the log says that an outage is over; gives the first warning of it since the first
+/// Calls until the log says that an outage is over; returns the first warning of it since the first
 /// `before` lines, and the only line of an end. No two warnings are of the same kind: an error begins with what
 /// is of its kind, and its causes follow.
 async fn the_outage<T>(

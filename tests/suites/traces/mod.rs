@@ -53,7 +53,7 @@ async fn traced_stack(collector: &Collector, flags: &[&str]) -> Stack {
     stack
 }
 
-/// Pushes to the `ingest` that sends traces; gives the message id.
+/// Pushes to the `ingest` that sends traces; returns the message id.
 async fn push(stack: &Stack, headers: &[(&str, &str)], body: &Value) -> String {
     let path = format!("/v1/message/push/{APP}");
     let (status, answer) = stack.call_at(1, "POST", &path, headers, body).await;

@@ -100,7 +100,7 @@ pub(super) async fn kept(index: &dyn Index, steps: &[Vec<MessageId>]) -> Vec<usi
     kept
 }
 
-/// Runs rounds until there is nothing more to evict now; gives the last one.
+/// Runs rounds until there is nothing more to evict now; returns the last one.
 pub(super) async fn rounds(index: &dyn Index, limit: u64) -> EvictionRound {
     rounds_at(index, limit, UnixMillis::now()).await
 }

@@ -98,7 +98,7 @@ impl Machine {
         self.start(name, &self.blocks[name], ops)
     }
 
-    /// Runs the commands of a block to their end, and gives what they printed.
+    /// Runs the commands of a block to their end, and returns what they printed.
     async fn run(&self, name: &str) -> String {
         self.run_script(name, &self.blocks[name]).await
     }
