@@ -1,5 +1,5 @@
 //! Attacks on the MQTT broker of `pushctl standalone`, with mosquitto's clients and bare sockets:
-//! what a stranger, and a device that wants more than its own messages, can do. A device that does
+//! by unauthenticated clients, and by a device that wants more than its own messages. A device that does
 //! nothing wrong listens meanwhile.
 
 use std::{cell::Cell, net::Ipv4Addr, time::Duration};
@@ -109,8 +109,8 @@ async fn a_login_without_the_token_of_the_device_opens_no_session() {
         }
     }
     assert_eq!(standalone.metric("push_broker_sessions").await, 1, "only the device has one");
-    // The first four: the others have a token that was right once, as a phone may that comes again
-    // and again, and must not shut out its neighbours.
+    // Only the first four count: the others have a token that was valid once, like that of a phone which tries again
+    // and again, and which must not shut out its neighbours.
     assert_eq!(standalone.metric("push_broker_logins_failed_total").await, 8);
     let id = standalone.push("d").await;
     let payload = next(&mut listening).await;

@@ -1,4 +1,4 @@
-//! A service whose connections are all taken, and what becomes of those that make room.
+//! A service whose connections are all taken, and the fate of those that make room.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -29,7 +29,7 @@ async fn connect(from: [u8; 4], service: &Service) -> TcpStream {
 
 #[tokio::test]
 async fn slow_bodies_from_many_addresses_shut_no_other_out() {
-    // No body ends by itself while this test lasts.
+    // No body ends during this test.
     let flags = ["--max-connections=40", "--body-timeout=5min", "--min-body-rate=0B"];
     Service::on_both_paths(&flags, async |service| {
         let neighbour = Neighbour::of(&service).await;

@@ -1,4 +1,4 @@
-//! A removed device loses its login at the embedded broker, and what waited for it, also if its client id is
+//! A removed device loses its login at the embedded broker and its waiting messages, even if its client id is
 //! registered again.
 
 use std::time::{Duration, Instant};

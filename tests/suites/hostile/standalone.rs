@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use push_test_support::registration::registered;
 
-/// The app of every one.
+/// The app of every instance.
 pub(crate) const APP: &str = "news";
 /// Lifetime of a token, and of a session without a connection.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -40,7 +40,7 @@ impl Standalone {
         Self::start_with(open_files, &[]).await
     }
 
-    /// The same, with these flags besides.
+    /// Starts it with these additional flags.
     pub(crate) async fn start_with(open_files: Option<OpenFiles>, more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let [http, mqtt] = [(); 2].map(|()| free_port().unwrap());

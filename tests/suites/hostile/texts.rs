@@ -1,5 +1,5 @@
 //! No program prints a secret: not in a help, not in an error, not in a log. The tests run over all
-//! settings that the programs list, so that a new one is covered. And what comes from outside commands
+//! settings that the programs list, so that a new one is covered. And text from outside commands
 //! no operator's terminal.
 
 use std::{
@@ -79,7 +79,7 @@ fn secrets() -> BTreeSet<String> {
     of_files.filter(|name| names.contains(*name)).map(str::to_owned).collect()
 }
 
-/// A setting that is wrong anyhow, so that a program ends where the one in question is not.
+/// A setting that is wrong, so that a program ends even if the tested setting is right.
 fn wrong_besides(name: &str) -> (&'static str, &'static str) {
     if name == "PUSH_NAMESPACE" { ("PUSH_CONNECT_TIMEOUT", "5") } else { ("PUSH_NAMESPACE", "a b") }
 }
@@ -123,7 +123,7 @@ async fn no_error_shows_the_secret_that_a_wrong_setting_holds() {
     };
     let named = stream::iter(runs).map(one).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
     let unnamed = named.iter().filter(|named| !**named).count();
-    // A MQTT URL is checked after the settings of the engines.
+    // An MQTT URL is checked after the settings of the engines.
     assert!(unnamed * 4 < named.len(), "{unnamed} of {} errors name no setting", named.len());
 }
 

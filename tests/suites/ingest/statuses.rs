@@ -33,7 +33,7 @@ const OF_AN_APP: [&str; 7] =
     ["push", "pushBatch", "getMessage", "recallMessage", "putDevice", "getDevice", "deleteDevice"];
 const WITH_A_BODY: [&str; 3] = ["push", "pushBatch", "putDevice"];
 
-/// Operations with requests that `ingest` serves, unless they are spoiled.
+/// Operations with requests that `ingest` serves, unless a part of them is replaced.
 #[derive(Debug, Clone)]
 struct Served(Vec<(&'static str, Request)>);
 
@@ -236,7 +236,7 @@ async fn without_room(seen: &mut Seen) {
     let service = Service::start(&["--max-connections=2", "--max-connections-per-address=2"]).await;
     let served = Served::by(&service).await;
     for (id, request) in served.all() {
-        // In use a connection is for a second while its body does not come, so a machine that is
+        // A connection whose body does not come counts as in use for a second, so a machine that is
         // slower than that makes another try.
         eventually("a connection is refused", DEADLINE, async || {
             let mut in_use = Vec::new();

@@ -1,5 +1,5 @@
 //! The MQTT transport with real brokers: every behaviour on Mosquitto and on the embedded broker.
-//! `rogue_broker` has what only a broker that misbehaves shows.
+//! `rogue_broker` has the behaviours that only a misbehaving broker shows.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

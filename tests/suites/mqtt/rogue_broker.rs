@@ -1,4 +1,4 @@
-//! The rogue broker of the harness: it does what a test tells it, and the transport handles that.
+//! The MQTT transport with the rogue broker of the harness, which misbehaves as a test tells it.
 
 use std::{
     num::NonZeroU16,

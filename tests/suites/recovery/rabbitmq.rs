@@ -53,7 +53,7 @@ async fn diagnosis(stack: &Stack) -> (Value, String) {
     let mut flags = stack.engines();
     flags.extend(["doctor", "--json"].map(str::to_owned));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    // Where it finds an error it exits with a failure, and prints its findings all the same.
+    // It exits with a failure if it finds an error, but still prints its findings.
     let output = pushctl_output(&flags).await;
     let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let found = findings.iter().find(|finding| finding["subject"] == "publishing").unwrap();
@@ -64,7 +64,7 @@ async fn diagnosis(stack: &Stack) -> (Value, String) {
 async fn alarm(raise: &[&str], reason: &str, lift: &[&str]) {
     const BLOCKED: &str = "push_ingest_queue_blocked";
     let world = World::start().await;
-    // So slow that the broadcast is not over when the alarm is raised.
+    // Slow enough that the broadcast is not over when the alarm is raised.
     let slow = [&STEPS[..], &["--discard-latency", "20ms"]].concat();
     let mut worker = world.stack.worker(&slow).await;
     let id = world.stack.begin_broadcast().await;

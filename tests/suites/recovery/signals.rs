@@ -1,4 +1,4 @@
-//! The signals that end a program: each of them ends it in order.
+//! The signals that end a program: each leads to an orderly end.
 
 use std::{fs, process::Command};
 
@@ -73,7 +73,7 @@ impl Place {
     async fn start(&self) -> Program {
         let flags = self.flags();
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        // Only an end in order saves what waits.
+        // Only an orderly end saves the waiting messages.
         Program::start_ready("pushctl", &[&flags[..], &["--mqtt-save-interval", "1h"]].concat())
             .await
     }

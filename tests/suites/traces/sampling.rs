@@ -63,7 +63,7 @@ async fn without_a_share_only_requests_of_callers_that_sample_are_traced() {
     for _ in 0..10 {
         stack.closed(&push(&stack, &[], &to_clients(&["crowd-0"])).await).await;
     }
-    // Of two callers neither is the parent.
+    // With two callers, neither is the parent.
     let [one, other] = ["a", "b"].map(|digit| traceparent(&digit.repeat(32), "01"));
     let both = [("traceparent", one.as_str()), ("traceparent", &other)];
     push(&stack, &both, &to_clients(&["crowd-0"])).await;

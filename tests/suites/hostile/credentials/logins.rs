@@ -48,7 +48,7 @@ async fn a_broker_that_asks_lets_a_device_in_with_its_own_token_only() {
     let own = service.token("phone:1");
     let kid = keys.keys()[0].kid();
     let header = |alg: &str| format!(r#"{{"alg":"{alg}","typ":"JWT","kid":"{kid}"}}"#);
-    // What a library that takes the algorithm from the token would check with the public key as the
+    // A library that takes the algorithm from the token would accept this, with the public key as the
     // secret of an HMAC.
     let public = keys.keys()[0].public().pem();
     let confused = with_header(&own, &header("HS256"), |text| {

@@ -86,7 +86,7 @@ async fn what_brokers_are_refused_is_counted_by_its_reason_and_is_in_the_audit_l
         let (status, body) = service.ask_with(SECRET, broker, &connect(&own)).await;
         assert!(broker.allows(status, &body), "{broker:?}");
     }
-    // Mosquitto asks this about every client, and none is: that is no failure of theirs.
+    // Mosquitto asks this about every client and no client is one, so it is not counted as a failure.
     let superuser = ("superuser", JSON, json!({ "username": DEVICE }).to_string());
     let (status, body) = service.ask_with(SECRET, Broker::Mosquitto, &superuser).await;
     assert!(!Broker::Mosquitto.allows(status, &body));

@@ -1,4 +1,4 @@
-//! Connections that carry something else than one usual request after the other. Each test runs
+//! Connections that carry something other than one ordinary request after the other. Each test runs
 //! with the fast path and without it.
 
 mod malformed;
