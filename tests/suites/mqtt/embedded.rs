@@ -318,7 +318,7 @@ async fn devices_connect_over_tls_only_where_the_broker_has_a_certificate() {
     let tls = Some(TlsSettings { certificate, key });
     let embedded = EmbeddedBroker::start_with(BrokerSettings { tls, ..BrokerSettings::default() });
     let app = namespace();
-    assert!(listen(&embedded.device_url(&app, "d", LONG), &app, "d").await.is_err(), "in clear");
+    assert!(listen(&embedded.device_url(&app, "d", LONG), &app, "d").await.is_err(), "unencrypted");
 
     let (id, token) = (format!("{app}:d"), embedded.token(&app, "d", LONG));
     let device = tokio::process::Command::new("mosquitto_sub")

@@ -82,7 +82,7 @@ async fn every_query_of_the_dashboard_has_data_while_the_service_works() {
     .await;
 }
 
-/// Returns true if a query gives a number that is one.
+/// Returns true if a query gives a number, not NaN.
 async fn has_data(prometheus: &Prometheus, query: &str) -> bool {
     let series = prometheus.query(query).await.unwrap();
     series.iter().any(|series| series["value"][1] != "NaN")

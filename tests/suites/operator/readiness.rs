@@ -1,5 +1,5 @@
 //! `/readyz`: which part of a program does not work and since when, with servers that answer and
-//! store nothing, that hang, that are not there yet; and while a program stops.
+//! store nothing, that hang, or that have not started yet; and while a program stops.
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, task::JoinSet};
 
-/// Waits until the program says this of itself.
+/// Waits until the program reports this state.
 async fn until(what: &str, program: &Program, says: impl Fn(&Readiness) -> bool) -> Readiness {
     eventually(what, DEADLINE, async || match program.readiness().await {
         Ok(readiness) if says(&readiness) => Ok(readiness),
@@ -127,7 +127,7 @@ async fn a_store_of_the_ledgers_own_is_a_part_of_its_own() {
     assert_eq!(seen.part("index")["status"], "ok");
 }
 
-/// Checks that take for ever, so that an answer that waited for one would never come.
+/// Settings with checks that take for ever, so that an answer that waited for one would never come.
 const ENDLESS: [&str; 10] = [
     "--health-timeout",
     "1h",

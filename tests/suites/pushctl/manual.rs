@@ -28,7 +28,7 @@ fn is_there(program: &str) -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Runs a program on a file, and returns what it complained of.
+/// Runs a program on a file, and returns its complaints.
 fn complaints(program: &str, flags: &[&str], file: &Path) -> String {
     let output = Command::new(program).args(flags).arg(file).output().unwrap();
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -59,7 +59,7 @@ async fn the_manual_has_a_page_for_each_command_with_all_of_its_settings() {
             );
         }
         assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
-        // What `man` shows pages with, if it is there.
+        // The program with which `man` shows pages, if it is installed.
         if is_there("groff") {
             let flags = ["-k", "-man", "-Tutf8", "-ww", "-rLL=160n", "-z"];
             assert_eq!(complaints("groff", &flags, &page), "", "{}", page.display());

@@ -26,7 +26,7 @@ fn serve(answer: String) -> String {
     address
 }
 
-/// Pushes to a server, and returns what was printed; whether it succeeded is the first.
+/// Pushes to a server; returns its success and its output.
 async fn push(server: &str, more: &[&str]) -> (bool, String, String) {
     push_with(server, more, &[]).await
 }

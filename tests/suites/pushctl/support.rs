@@ -41,7 +41,7 @@ impl Ran {
 
 impl Store {
     pub(crate) fn new() -> Self {
-        // As the programs make it.
+        // With the permissions that the programs give it.
         let for_its_owner = Permissions::from_mode(0o700);
         Self(tempfile::Builder::new().permissions(for_its_owner).tempdir().unwrap())
     }

@@ -9,7 +9,7 @@ use push_queue::{
 };
 use tokio::time::timeout;
 
-/// An expected event must happen within this time.
+/// Deadline of an expected event.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// Time to watch that no event happens.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);

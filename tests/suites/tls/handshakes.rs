@@ -1,4 +1,4 @@
-//! Why a client does not reach a server: each reason is told by its kind, with what to mend.
+//! Reasons why a client does not reach a server: each is named by its kind, with the remedy.
 
 use std::{net::SocketAddr, sync::Arc};
 
