@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use push_tests::{help::commands, service::built};
+use push_tests::{help::commands, process::installed, service::built};
 use tempfile::TempDir;
 
 use crate::docs::pages::root;
@@ -64,11 +64,6 @@ fn variables(text: &str) -> BTreeSet<&str> {
 
 fn printed(output: &Output) -> String {
     [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
-}
-
-/// Returns true if a program is on this machine.
-fn is_there(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// The version of systemd, or none.
@@ -168,7 +163,7 @@ fn released() -> TempDir {
 
 #[test]
 fn the_debian_package_holds_programs_units_and_manual_and_is_the_same_each_time() {
-    if !is_there("dpkg-deb") {
+    if installed("dpkg-deb").is_none() {
         return;
     }
     let out = TempDir::new().unwrap();
