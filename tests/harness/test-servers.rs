@@ -10,7 +10,7 @@ use std::{
     io,
     os::unix::process::ExitStatusExt,
     process::{Command, ExitCode, ExitStatus},
-    sync::Arc,
+    rc::Rc,
     time::Duration,
 };
 
@@ -25,6 +25,7 @@ use tokio::{
     net::{UnixListener, UnixStream},
     signal::unix::{Signal as Signals, SignalKind, signal},
     sync::OnceCell,
+    task::{LocalSet, spawn_local},
     time::timeout,
 };
 
@@ -63,7 +64,7 @@ struct Interruptions {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run().await {
+    match LocalSet::new().run_until(run()).await {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             report(&failure);
@@ -88,8 +89,8 @@ async fn run() -> Result<u8, Failure> {
     let scratch = tempfile::Builder::new().prefix("push-test-run-").tempdir()?;
     let socket = scratch.path().join("servers");
     let listener = UnixListener::bind(&socket)?;
-    // Ends with the runtime, and the servers with it.
-    tokio::spawn(serve(listener));
+    // Ends with the set of tasks, and the servers with it.
+    spawn_local(serve(listener));
     command.env("TMPDIR", scratch.path()).env(SERVERS, &socket);
     let mut ended = signal(SignalKind::child())?;
     let folder = Some(scratch.path());
@@ -110,10 +111,10 @@ async fn run() -> Result<u8, Failure> {
 
 /// Answers tests that ask for servers, each on a task of its own: one may wait for a start.
 async fn serve(listener: UnixListener) {
-    let servers = Arc::new(Servers::default());
+    let servers = Rc::new(Servers::default());
     while let Ok((test, _)) = listener.accept().await {
-        let servers = servers.clone();
-        tokio::spawn(async move {
+        let servers = Rc::clone(&servers);
+        spawn_local(async move {
             // A test that has ended reads no answer.
             let _ = servers.answer(test).await;
         });
