@@ -47,7 +47,7 @@ async fn test_servers_leaves_with_the_exit_code_of_its_command() {
 
 #[tokio::test]
 async fn a_run_starts_the_servers_that_its_tests_ask_for_and_no_other() {
-    let run = Run::start(ASKABLE);
+    let mut run = Run::start(ASKABLE);
     let socket = run.socket().await;
     let url = || Shared::Redis.url(&socket).unwrap();
     assert_eq!(url(), url(), "it is started once");
@@ -55,6 +55,10 @@ async fn a_run_starts_the_servers_that_its_tests_ask_for_and_no_other() {
     let is_running = |server: &str| running.iter().any(|process| process.command.contains(server));
     assert!(is_running("redis-server"), "{running:?}");
     assert!(!is_running("beam") && !is_running("mosquitto"), "{running:?}");
+
+    run.process.kill();
+
+    run.leaves_nothing(&running).await;
 }
 
 #[tokio::test]
