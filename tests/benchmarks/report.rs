@@ -58,23 +58,23 @@ impl fmt::Display for Target {
 /// One result.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    /// What was measured.
+    /// The subject of the measurement.
     pub(crate) what: String,
-    /// What the service did.
+    /// The service's figure.
     pub(crate) figure: Figure,
-    /// What the machine can do at most, or another figure to compare with, measured in the same
+    /// The most that the machine can do, or another figure to compare with, measured in the same
     /// run.
     pub(crate) ceiling: Option<Figure>,
     /// Figure over ceiling. With several rounds, the median of their ratios.
     pub(crate) ratio: Option<f64>,
-    /// What the design requires.
+    /// The requirement of the design.
     pub(crate) target: Target,
-    /// How it was measured, and what the ceiling is.
+    /// The method, and the meaning of the ceiling.
     pub(crate) how: String,
 }
 
 impl Row {
-    /// Whether the target is met; `None` without a target.
+    /// Returns true if the target is met; `None` without a target.
     fn is_met(&self) -> Option<bool> {
         match self.target {
             Target::RatioAtLeast(bound) => Some(self.ratio.is_some_and(|ratio| ratio >= bound)),
@@ -118,7 +118,7 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     /// Why it is broken: an error answer, a wrong count.
     pub(crate) broken: Option<String>,
-    /// How long it took.
+    /// Its duration.
     pub(crate) seconds: f64,
 }
 

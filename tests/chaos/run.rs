@@ -28,13 +28,13 @@ use crate::{
     world::World,
 };
 
-/// How soon after a fault pushes must flow again. Generous, because the machine may be slow.
+/// Deadline for pushes to flow again after a fault. Generous, because the machine may be slow.
 const FLOW_DEADLINE: Duration = Duration::from_secs(90);
-/// How long a probe's answer is awaited, and then its arrival, before the next probe is sent.
+/// Deadline of a probe's answer, and then of its arrival, before the next probe is sent.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often arrivals are read while a probe is awaited.
+/// Interval of reading arrivals while a probe is awaited.
 const LOOK: Duration = Duration::from_millis(25);
-/// How often arrivals are read otherwise.
+/// Interval of reading arrivals otherwise.
 const READ_EVERY: Duration = Duration::from_millis(500);
 /// A run in which no further message closes for this long is stuck. Longer than the three minutes
 /// after which RabbitMQ repeats a dead-lettering that was not confirmed.
@@ -49,7 +49,7 @@ pub(crate) struct Wish {
     pub(crate) devices: usize,
 }
 
-/// What all tasks of a run share.
+/// State that all tasks of a run share.
 pub(crate) struct Run {
     pub(crate) client: Client,
     pub(crate) people: Population,
@@ -82,7 +82,7 @@ impl Run {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the index has lost writes. Two reads during which this number is the same have
+    /// Returns how often the index has lost writes. Two reads during which this number is the same have
     /// seen the same index.
     pub(crate) fn forgettings(&self) -> u64 {
         self.forgettings.load(Ordering::SeqCst)

@@ -29,7 +29,7 @@ use crate::{
     schedule::plan::{Blow, Fault, Part},
 };
 
-/// How long a program may take until it is ready again. It may have to wait for a server that was
+/// Deadline for a program to be ready again. It may have to wait for a server that was
 /// killed too.
 const READY: Duration = Duration::from_secs(120);
 /// The pause between two checks of that, and between two starts of a program that ended at once.
@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// How often Redis has lost writes.
+    /// Returns how often Redis has lost writes.
     pub(crate) fn forgettings(&self) -> Arc<AtomicU64> {
         self.forgettings.clone()
     }

@@ -38,7 +38,7 @@ pub fn everyone() -> Value {
 }
 
 impl Stack {
-    /// Imports devices of the transport `discard` and some of MQTT; gives the client ids of the
+    /// Imports devices of the transport `discard` and some of MQTT; returns the client ids of the
     /// latter, which no other stack has.
     ///
     /// # Panics
@@ -70,7 +70,7 @@ impl Stack {
         .await;
     }
 
-    /// Pushes to [`everyone`] and waits until the broadcast is under way; gives its message id.
+    /// Pushes to [`everyone`] and waits until the broadcast is under way; returns its message id.
     ///
     /// # Panics
     /// As [`push`](Self::push) and [`under_way`](Self::under_way).

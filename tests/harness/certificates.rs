@@ -27,7 +27,7 @@ pub struct Authority {
     folder: TempDir,
     file: PathBuf,
     issuer: Issuer<'static, KeyPair>,
-    /// How many certificates it has issued.
+    /// Number of certificates that it has issued.
     issued: AtomicU32,
 }
 

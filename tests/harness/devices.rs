@@ -18,7 +18,7 @@ use crate::{
     process::{Output, Process, log_tail},
 };
 
-/// How long connecting and receiving may take.
+/// Deadline of connecting and of receiving.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Bytes of a device's file that are read in one piece.
 const MOST_AT_ONCE: u64 = 4 << 20;
@@ -81,7 +81,7 @@ impl Device {
         log.lines().filter(|line| line.starts_with('{')).map(str::to_owned).collect()
     }
 
-    /// What it received since `offset`, which is moved on: for tests in which all of it would not
+    /// Returns what it received since `offset`, which is moved on: for tests in which all of it would not
     /// fit into memory.
     ///
     /// # Errors

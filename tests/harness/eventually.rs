@@ -9,7 +9,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// Longest time between two checks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Checks `condition` until it holds, and gives its value.
+/// Checks `condition` until it holds, and returns its value.
 ///
 /// As long as it does not hold, the condition returns the state seen (`Err`). A check that takes
 /// longer than the time left is cancelled.

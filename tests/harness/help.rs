@@ -1,5 +1,5 @@
-//! What each program and each command of `pushctl` says of itself with `--help`: the list of all
-//! commands and settings there are, so that a test over all of them covers those to come.
+//! The `--help` of each program and of each command of `pushctl`: the list of all commands and settings,
+//! so that a test over all of them covers new ones.
 
 #![allow(clippy::expect_used, reason = "a test ends where a program has no help")]
 
@@ -14,7 +14,7 @@ pub struct CommandHelp {
     pub program: &'static str,
     /// The words of the command, none for the program itself.
     pub words: Vec<String>,
-    /// What it prints with `--help`.
+    /// Its output with `--help`.
     pub help: String,
 }
 

@@ -1,11 +1,11 @@
-//! What the suites share: real servers that are private to the run, a namespace for every test,
-//! and waiting for conditions instead of sleeping.
+//! The harness of the suites: real servers that are private to the run, a namespace for every test, and
+//! waiting for conditions instead of sleeping.
 //!
-//! `tests/run` starts one Redis, one Redis Cluster, one RabbitMQ and one Mosquitto for the whole
-//! run; tests share them, each in its own [`namespace`]. A test that breaks a server starts its
-//! own from [`servers`]. One that needs a broker which misbehaves starts a [`rogue_broker`] or, if
-//! devices have to receive the messages all the same, an [`mqtt_proxy`]. Nothing is skipped:
-//! without the servers of a run a test fails and says how to run it.
+//! A run has one Redis, one Redis Cluster, one RabbitMQ and one Mosquitto, each started when the first
+//! test asks for it ([`run`]). Tests share them, each in its own [`namespace`]. A test that breaks a
+//! server starts its own from [`servers`]. A test that needs a misbehaving broker starts a
+//! [`rogue_broker`], or an [`mqtt_proxy`] if devices must still receive the messages. Nothing is
+//! skipped: outside of a run a test that needs a server fails and says how to run it.
 //!
 //! The harness does not depend on the service's crates: it runs their programs.
 //!

@@ -4,7 +4,7 @@
 //! its devices; only the acknowledgements come late ([`AckMode::Slow`]) or never
 //! ([`AckMode::Mute`]), so that the publisher cannot know whether a message was delivered.
 //!
-//! Of MQTT it knows where a packet begins and which packets are PUBACKs. A connection ends as soon
+//! It knows only where an MQTT packet begins and which packets are PUBACKs. A connection ends as soon
 //! as either side closes it.
 
 #![allow(clippy::expect_used, reason = "a test ends where its proxy cannot be started")]
@@ -21,11 +21,11 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// How many bytes are read at once.
+/// Bytes of one read.
 const READ_CHUNK: usize = 64 * 1024;
 /// The packet type of a PUBACK: the upper half of its first byte.
 const PUBACK: u8 = 4;
-/// How many bytes the length of a packet takes at most.
+/// Most bytes that the length of a packet takes.
 const LENGTH_BYTES: usize = 4;
 
 /// When the broker's acknowledgements reach the client.

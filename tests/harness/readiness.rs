@@ -1,4 +1,4 @@
-//! What `/readyz` of a program answers.
+//! The answer of a program's `/readyz`.
 
 use std::io;
 
@@ -38,7 +38,7 @@ impl Readiness {
         parts.iter().find(|part| part["name"] == name).unwrap_or(&Value::Null)
     }
 
-    /// Whether a part has this status, and a reason that contains this text.
+    /// Returns true if a part has this status, and a reason that contains this text.
     pub fn says(&self, part: &str, status: &str, reason: &str) -> bool {
         let part = self.part(part);
         part["status"] == status && part["detail"].as_str().unwrap_or_default().contains(reason)
@@ -46,7 +46,7 @@ impl Readiness {
 }
 
 impl Program {
-    /// What `/readyz` answers.
+    /// Returns what `/readyz` answers.
     ///
     /// # Errors
     /// If there is no answer.

@@ -26,12 +26,12 @@ use crate::{
     process::{Output, Process, log_tail},
 };
 
-/// How long a program may take to start and to stop.
+/// Deadline for a program to start and to stop.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How long one command of `pushctl` may take; the longest one imports a million devices.
+/// Deadline of one command of `pushctl`; the longest one imports a million devices.
 const TOOL_DEADLINE: Duration = Duration::from_secs(300);
 
-/// Where a program of this workspace was built.
+/// Returns where a program of this workspace was built.
 ///
 /// # Panics
 /// If it was not built: `tests/run` does that.
@@ -129,10 +129,10 @@ impl Program {
         self.environment = environment;
     }
 
-    /// Whether `/readyz` answers 200.
+    /// Checks that `/readyz` answers 200.
     ///
     /// # Errors
-    /// What it answers instead.
+    /// The other answer, with the end of the log.
     pub async fn is_ready(&self) -> Result<(), String> {
         match get(&format!("http://{}/readyz", self.ops.address())).await {
             Ok((200, _)) => Ok(()),
@@ -140,7 +140,7 @@ impl Program {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.process.ended().ok().flatten()
     }
@@ -243,7 +243,7 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Whether it exited with success.
+    /// Returns true if it exited with success.
     pub fn success(&self) -> bool {
         self.status.success()
     }
@@ -274,7 +274,7 @@ impl Drop for Program {
     }
 }
 
-/// Runs `pushctl` to its end and gives its standard output.
+/// Runs `pushctl` to its end, and returns its standard output.
 ///
 /// # Panics
 /// If it fails.
@@ -312,7 +312,7 @@ async fn get(url: &str) -> io::Result<(u16, String)> {
     request("GET", url, &[], "").await
 }
 
-/// One HTTP request; gives status and body of its answer. Those to `ingest` and to operations
+/// One HTTP request; returns status and body of its answer. Those to `ingest` and to operations
 /// listeners are held against the description of the API.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use crate::{
     service::{Program, pushctl, request},
 };
 
-/// How long a message may take until it is closed, or a service to be back after a fault.
+/// Deadline for a message to be closed, or for a service to be back after a fault.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 
 /// The app of every stack.
@@ -124,7 +124,7 @@ impl Stack {
         std::mem::take(&mut self.ingests)
     }
 
-    /// Where an `ingest` is called: `http://127.0.0.1:port`.
+    /// Returns where an `ingest` is called: `http://127.0.0.1:port`.
     pub fn ingest_url(&self, ingest: usize) -> String {
         format!("http://{}", self.ports[ingest].address())
     }
@@ -189,7 +189,7 @@ impl Stack {
         Program::start("fanout-worker", &flags)
     }
 
-    /// Runs `pushctl` on the stack's engines and gives its output.
+    /// Runs `pushctl` on the stack's engines, and returns its output.
     ///
     /// # Panics
     /// If it fails.
@@ -219,7 +219,7 @@ impl Stack {
         self.pushctl(&["device", "import", APP, path]).await;
     }
 
-    /// Calls one of the `ingest`s; gives HTTP status and answer.
+    /// Calls one of the `ingest`s; returns HTTP status and answer.
     ///
     /// # Panics
     /// If there is no answer, or it is not JSON.
@@ -240,7 +240,7 @@ impl Stack {
         (status, serde_json::from_str(&text).expect("JSON"))
     }
 
-    /// Pushes, and gives HTTP status and answer, whatever they are.
+    /// Pushes, and returns HTTP status and answer, whatever they are.
     ///
     /// # Panics
     /// If there is no answer.
@@ -248,7 +248,7 @@ impl Stack {
         self.call_at(0, "POST", &format!("/v1/message/push/{APP}"), &[], body).await
     }
 
-    /// Pushes, and gives the message id.
+    /// Pushes, and returns the message id.
     ///
     /// # Panics
     /// If the push is refused.
@@ -258,7 +258,7 @@ impl Stack {
         answer["result"]["message_id"].as_str().expect("an id").to_owned()
     }
 
-    /// Pushes until a push is accepted, for a service that comes back after a fault; gives the
+    /// Pushes until a push is accepted, for a service that comes back after a fault; returns the
     /// message id.
     ///
     /// # Panics
@@ -281,7 +281,7 @@ impl Stack {
         self.call_at(0, "GET", &path, &[], &Value::Null).await.1["result"].clone()
     }
 
-    /// Waits until every device of a message has an outcome, and gives its report.
+    /// Waits until every device of a message has an outcome, and returns its report.
     ///
     /// # Panics
     /// If that does not happen.

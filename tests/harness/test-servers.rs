@@ -1,50 +1,58 @@
-//! `test-servers -- COMMAND`: runs a command with one set of real servers around it.
+//! `test-servers -- COMMAND`: runs tests, and starts the real servers that they share.
 //!
-//! The command finds their URLs in its environment. The servers end with the command, with SIGINT,
-//! SIGTERM and SIGHUP, and when this program is killed. A signal is passed on to the command first,
-//! which has [`STOP_DEADLINE`] to end by itself. The exit code is the command's, or 128 + signal.
+//! The command's environment has the path of a socket, at which a test asks for the URL of a server
+//! (`push_tests::run`). The first one that asks makes it start, so a run starts only what it needs. The
+//! servers end with the command, with SIGINT, SIGTERM and SIGHUP, and when this program is killed. A
+//! signal is passed on to the command first, which has [`STOP_DEADLINE`] to end by itself. The exit
+//! code is the command's, or 128 + signal.
 
 use std::{
     io,
     os::unix::process::ExitStatusExt,
     process::{Command, ExitCode, ExitStatus},
+    rc::Rc,
     time::Duration,
 };
 
 use push_tests::{
     process::{Output, Process},
-    run::{AMQP_URL, MQTT_URL, REDIS_CLUSTER_URL, REDIS_URL},
+    run::{SERVERS, Shared},
     servers::{Mosquitto, RabbitMq, Redis, RedisCluster, ServerError},
 };
 use rustix::process::Signal;
 use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{UnixListener, UnixStream},
     signal::unix::{Signal as Signals, SignalKind, signal},
+    sync::OnceCell,
+    task::{LocalSet, spawn_local},
     time::timeout,
 };
 
-/// How long the command has to end after a signal.
+/// Time that the command has to end after a signal.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
-/// How long the command has, in seconds, to end its tests if this program is killed: it has to do
+/// Seconds that the command has to end its tests if this program is killed: it has to do
 /// so itself, because they need not be in its process group.
 const GRACE: u32 = 10;
+/// The longest name of a server that is read from the socket, in bytes.
+const LONGEST_NAME: u64 = 100;
 
 /// Why there is no exit code of the command.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("usage: test-servers -- COMMAND [ARGUMENT]...")]
     Usage,
-    #[error(transparent)]
-    Server(#[from] ServerError),
     #[error("the system refuses to run the command: {0}")]
     System(#[from] io::Error),
 }
 
-/// The servers of one run.
+/// The servers of one run, each started when it is first asked for.
+#[derive(Default)]
 struct Servers {
-    redis: Redis,
-    redis_cluster: RedisCluster,
-    rabbitmq: RabbitMq,
-    mosquitto: Mosquitto,
+    redis: OnceCell<Redis>,
+    redis_cluster: OnceCell<RedisCluster>,
+    rabbitmq: OnceCell<RabbitMq>,
+    mosquitto: OnceCell<Mosquitto>,
 }
 
 /// The signals that end a run.
@@ -56,7 +64,7 @@ struct Interruptions {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run().await {
+    match LocalSet::new().run_until(run()).await {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             report(&failure);
@@ -77,18 +85,13 @@ async fn run() -> Result<u8, Failure> {
     command.args(arguments);
 
     let mut interruptions = Interruptions::new()?;
-    let servers = tokio::select! {
-        servers = Servers::start() => servers?,
-        signal = interruptions.next() => return Ok(exit_code_of(signal)),
-    };
     // Temporary files that a killed test leaves are in here, and are removed with it.
     let scratch = tempfile::Builder::new().prefix("push-test-run-").tempdir()?;
-    command
-        .env("TMPDIR", scratch.path())
-        .env(REDIS_URL, servers.redis.url())
-        .env(REDIS_CLUSTER_URL, servers.redis_cluster.url())
-        .env(AMQP_URL, servers.rabbitmq.url())
-        .env(MQTT_URL, servers.mosquitto.url());
+    let socket = scratch.path().join("servers");
+    let listener = UnixListener::bind(&socket)?;
+    // Ends with the set of tasks, and the servers with it.
+    spawn_local(serve(listener));
+    command.env("TMPDIR", scratch.path()).env(SERVERS, &socket);
     let mut ended = signal(SignalKind::child())?;
     let folder = Some(scratch.path());
     let mut process = Process::spawn_with_grace(&command, Output::Inherited, folder, GRACE)?;
@@ -106,15 +109,41 @@ async fn run() -> Result<u8, Failure> {
     }
 }
 
+/// Answers tests that ask for servers, each on a task of its own: one may wait for a start.
+async fn serve(listener: UnixListener) {
+    let servers = Rc::new(Servers::default());
+    while let Ok((test, _)) = listener.accept().await {
+        let servers = Rc::clone(&servers);
+        spawn_local(async move {
+            // A test that has ended reads no answer.
+            let _ = servers.answer(test).await;
+        });
+    }
+}
+
 impl Servers {
-    async fn start() -> Result<Self, ServerError> {
-        let (redis, redis_cluster, rabbitmq, mosquitto) = tokio::try_join!(
-            Redis::start(),
-            RedisCluster::start(),
-            RabbitMq::start(),
-            Mosquitto::start(),
-        )?;
-        Ok(Self { redis, redis_cluster, rabbitmq, mosquitto })
+    async fn answer(&self, mut test: UnixStream) -> io::Result<()> {
+        let mut name = String::new();
+        (&mut test).take(LONGEST_NAME).read_to_string(&mut name).await?;
+        let answer = match Shared::ALL.into_iter().find(|server| server.name() == name) {
+            None => format!("error no server is called {name:?}"),
+            Some(server) => match self.url(server).await {
+                Ok(url) => format!("url {url}"),
+                Err(error) => format!("error {error}"),
+            },
+        };
+        test.write_all(answer.as_bytes()).await
+    }
+
+    async fn url(&self, server: Shared) -> Result<String, ServerError> {
+        Ok(match server {
+            Shared::Redis => self.redis.get_or_try_init(Redis::start).await?.url(),
+            Shared::RedisCluster => {
+                self.redis_cluster.get_or_try_init(RedisCluster::start).await?.url()
+            }
+            Shared::RabbitMq => self.rabbitmq.get_or_try_init(RabbitMq::start).await?.url(),
+            Shared::Mosquitto => self.mosquitto.get_or_try_init(Mosquitto::start).await?.url(),
+        })
     }
 }
 

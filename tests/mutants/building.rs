@@ -16,7 +16,9 @@ use tokio::process::Command;
 
 use crate::{Failure, list::Test};
 
+/// The test programs of tests/Cargo.toml.
 const SIMULATION: &str = "simulation";
+const SUITES: &str = "suites";
 
 /// The built tests.
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ impl Programs {
         let key = match test {
             Test::Unit { package, .. } => (Kind::Library, package.replace('-', "_")),
             Test::Exhaustive | Test::Random => (Kind::Test, SIMULATION.to_owned()),
-            Test::Suite { name, .. } => (Kind::Test, name.clone()),
+            Test::Suite { .. } => (Kind::Test, SUITES.to_owned()),
         };
         let missing = || Failure::List(format!("there is no {test}"));
         self.files.get(&key).ok_or_else(missing)
@@ -58,20 +60,20 @@ pub(crate) async fn build<'a>(
     target: &Path,
     tests: impl Iterator<Item = &'a Test>,
 ) -> Result<Programs, Failure> {
-    let (mut units, mut suites, mut services) = (false, BTreeSet::new(), false);
+    let (mut units, mut targets, mut services) = (false, BTreeSet::new(), false);
     for test in tests {
         match test {
             Test::Unit { .. } => units = true,
             Test::Exhaustive | Test::Random => {
-                suites.insert(SIMULATION);
+                targets.insert(SIMULATION);
             }
-            Test::Suite { name, .. } => {
+            Test::Suite { .. } => {
                 services = true;
-                suites.insert(name);
+                targets.insert(SUITES);
             }
         }
     }
-    let suites = suites.iter().flat_map(|suite| ["--test", suite]);
+    let targets: Vec<&str> = targets.into_iter().flat_map(|target| ["--test", target]).collect();
     let mut programs = Programs::default();
     // `--workspace`: features are resolved as for all other tests, so that no crate of the registry
     // is built twice.
@@ -79,13 +81,13 @@ pub(crate) async fn build<'a>(
         let arguments = ["test", "--no-run", "--workspace", "--lib"];
         programs.add(cargo(tree, target, &arguments, &[]).await?)?;
     }
-    let suites: Vec<&str> = suites.collect();
     if services {
-        let arguments = ["build", "--workspace", "--bins"];
-        programs.add(cargo(tree, target, &arguments, &suites).await?)?;
-    } else if !suites.is_empty() {
+        let [ingest, worker, tool] = ["ingest", "fanout-worker", "pushctl"];
+        let arguments = ["build", "--workspace", "--bin", ingest, "--bin", worker, "--bin", tool];
+        programs.add(cargo(tree, target, &arguments, &targets).await?)?;
+    } else if !targets.is_empty() {
         let arguments = ["test", "--no-run", "--workspace"];
-        programs.add(cargo(tree, target, &arguments, &suites).await?)?;
+        programs.add(cargo(tree, target, &arguments, &targets).await?)?;
     }
     programs.put_beside_services(&finished(target))?;
     Ok(programs)
@@ -146,7 +148,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Puts each suite into the folder of the service's programs: it starts those beside itself.
+    /// Puts test programs into the folder of the service's programs: the suites start those beside them.
     fn put_beside_services(&mut self, finished: &Path) -> Result<(), Failure> {
         for ((kind, name), program) in &mut self.files {
             if *kind != Kind::Test {

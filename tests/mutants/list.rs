@@ -15,7 +15,7 @@ pub(crate) const PLANTED: &str = "PLANTED";
 pub(crate) struct Fault {
     /// Its name: small letters, digits and hyphens.
     pub(crate) name: String,
-    /// What is broken, in a sentence.
+    /// The breakage, in a sentence.
     pub(crate) says: String,
     /// The test that must catch it.
     pub(crate) caught_by: Test,
@@ -85,7 +85,7 @@ impl Test {
         }
     }
 
-    /// Whether it runs against real servers.
+    /// Returns true if it runs against real servers.
     pub(crate) fn needs_servers(&self) -> bool {
         matches!(self, Self::Suite { .. })
     }

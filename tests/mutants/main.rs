@@ -29,6 +29,8 @@ use std::{
     time::Instant,
 };
 
+use futures::{StreamExt as _, TryStreamExt as _, future, stream};
+
 use self::{
     building::{Programs, build},
     list::{Fault, Test},
@@ -116,9 +118,12 @@ async fn mutants() -> Result<(), Failure> {
     let tests: BTreeMap<&Test, ()> = chosen.iter().map(|fault| (&fault.caught_by, ())).collect();
     let programs = build(&tree, &target, tests.keys().copied()).await?;
     say(&format!("built with {} faults after {:.0?}", all.len(), begun.elapsed()));
-    baseline(&programs, tests.keys().copied()).await?;
+    // Tests with servers run one after the other, as their waits have deadlines.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let at_once = if tests.keys().any(|test| test.needs_servers()) { 1 } else { cores };
+    baseline(&programs, tests.keys().copied(), at_once).await?;
     say(&format!("passed without a fault after {:.0?}", begun.elapsed()));
-    let survived = try_each(&programs, &chosen).await?;
+    let survived = try_each(&programs, &chosen, at_once).await?;
     say(&format!("{} faults planted in {:.0?}", chosen.len(), begun.elapsed()));
     if survived.is_empty() {
         return Ok(());
@@ -134,37 +139,45 @@ fn target_folder() -> Result<PathBuf, Failure> {
 }
 
 /// Checks that each test passes while no fault is chosen.
-async fn baseline(programs: &Programs, tests: impl Iterator<Item = &Test>) -> Result<(), Failure> {
-    for test in tests {
+async fn baseline(
+    programs: &Programs,
+    tests: impl Iterator<Item = &Test>,
+    at_once: usize,
+) -> Result<(), Failure> {
+    let runs = tests.map(|test| async move {
         match run(programs, test, None).await? {
-            Ended::Passed => {}
-            other => {
-                return Err(Failure::Baseline { test: test.clone(), end: other.to_string() });
-            }
+            Ended::Passed => Ok(()),
+            other => Err(Failure::Baseline { test: test.clone(), end: other.to_string() }),
         }
-    }
-    Ok(())
+    });
+    stream::iter(runs).buffer_unordered(at_once).try_collect().await
 }
 
-/// Chooses one fault after the other; gives the names of those that were not caught.
-async fn try_each(programs: &Programs, faults: &[&Fault]) -> Result<Vec<String>, Failure> {
-    let mut survived = Vec::new();
-    for Fault { name, says, caught_by, .. } in faults {
+/// Chooses each fault in a run of its own; returns the names of those that were not caught.
+async fn try_each(
+    programs: &Programs,
+    faults: &[&Fault],
+    at_once: usize,
+) -> Result<Vec<String>, Failure> {
+    let runs = faults.iter().map(|fault| async {
+        let Fault { name, says, caught_by, .. } = fault;
         let begun = Instant::now();
         let ended = run(programs, caught_by, Some(name)).await?;
         let took = begun.elapsed().as_secs_f64();
-        match &ended {
+        Ok(match &ended {
             Ended::Failed(why) => {
                 let level = caught_by.level();
                 say(&format!("caught by {level}: {name}  {took:.1} s  ({why})"));
+                None
             }
             other => {
                 say(&format!("NOT CAUGHT by {caught_by}: {name}  {took:.1} s  {other}\n  {says}"));
-                survived.push((*name).clone());
+                Some(name.clone())
             }
-        }
-    }
-    Ok(survived)
+        })
+    });
+    let runs = stream::iter(runs).buffer_unordered(at_once);
+    runs.try_filter_map(|survived| future::ready(Ok(survived))).try_collect().await
 }
 
 #[allow(clippy::print_stderr, reason = "a command-line tool prints what it found")]

@@ -32,7 +32,7 @@ pub fn planted_name() -> &'static str {
     CHOSEN.get_or_init(|| std::env::var("PUSH_PLANTED").unwrap_or_default())
 }
 
-/// Whether this process has this planted fault.
+/// Returns true if this process has this planted fault.
 pub fn planted(fault: &str) -> bool {
     planted_name() == fault
 }

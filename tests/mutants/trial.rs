@@ -4,9 +4,14 @@ use std::{fmt, process::Stdio, time::Duration};
 
 use tokio::{process::Command, time::timeout};
 
-use crate::{Failure, building::Programs, list::Test, planting::CHOSEN};
+use crate::{
+    Failure,
+    building::{Program, Programs},
+    list::Test,
+    planting::CHOSEN,
+};
 
-/// How long unit tests may take, and how long others may: nextest gives those as long or longer
+/// Deadlines of unit tests and of others: nextest gives those as long or longer
 /// (`.config/nextest.toml`).
 const UNIT_LIMIT: Duration = Duration::from_mins(1);
 const LIMIT: Duration = Duration::from_mins(5);
@@ -20,6 +25,9 @@ const OTHER_RUNS: [&str; 7] = [
     "PUSH_SIM_TRACE",
     "PUSH_SIM_WITHOUT",
 ];
+/// The tests of the simulation.
+const EXHAUSTIVE: &str = "contract_holds_in_every_schedule_of_small_worlds";
+const RANDOM: &str = "contract_holds_in_random_schedules";
 /// Random schedules of a run: the first ones of those that the simulation runs by default. A fault
 /// that these catch is caught by default too.
 const SCHEDULES: &str = "2000";
@@ -28,7 +36,7 @@ const TESTS_FAILED: i32 = 101;
 /// The longest reason that is printed, in characters.
 const LONGEST: usize = 100;
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// Tests ran, and all passed.
@@ -63,18 +71,21 @@ pub(crate) async fn run(
     fault: Option<&str>,
 ) -> Result<Ended, Failure> {
     let program = programs.of(test)?;
-    let (filter, limit) = match test {
-        Test::Unit { filter, .. } => (filter.as_str(), UNIT_LIMIT),
-        Test::Exhaustive => ("contract_holds_in_every_schedule_of_small_worlds", LIMIT),
-        Test::Random => ("contract_holds_in_random_schedules", LIMIT),
-        Test::Suite { filter, .. } => (filter.as_str(), LIMIT),
+    let (arguments, limit) = match test {
+        Test::Unit { filter, .. } => (vec![filter.clone()], UNIT_LIMIT),
+        Test::Exhaustive => (vec![EXHAUSTIVE.to_owned()], LIMIT),
+        Test::Random => (vec![RANDOM.to_owned()], LIMIT),
+        Test::Suite { name, filter } => (of_suite(program, name, filter).await?, LIMIT),
     };
+    if arguments.is_empty() {
+        return Ok(Ended::NothingRan);
+    }
     let mut command = Command::new(&program.file);
     for variable in OTHER_RUNS {
         command.env_remove(variable);
     }
     command
-        .arg(filter)
+        .args(arguments)
         .current_dir(&program.folder)
         .env(CHOSEN, fault.unwrap_or_default())
         .env("PUSH_SIM_SCHEDULES", SCHEDULES)
@@ -100,6 +111,18 @@ pub(crate) async fn run(
     })
 }
 
+/// Returns the arguments that run the tests of a suite whose names contain the filter; none if there is no
+/// such test. A filter of the runner would find tests of other suites too.
+async fn of_suite(program: &Program, suite: &str, filter: &str) -> Result<Vec<String>, Failure> {
+    let listed = Command::new(&program.file).args([filter, "--list"]).output().await;
+    let listed = listed.map_err(|error| Failure::file(&program.file, error))?;
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+    let names = names.filter(|name| name.split("::").next() == Some(suite)).map(str::to_owned);
+    let names: Vec<String> = names.collect();
+    Ok(if names.is_empty() { names } else { [vec!["--exact".to_owned()], names].concat() })
+}
+
 /// The rule of the contract that the simulation reports as broken, or the names of the tests that
 /// failed.
 fn reason(said: &str) -> String {
@@ -117,7 +140,7 @@ fn reason(said: &str) -> String {
     names.join(", ").chars().take(LONGEST).collect()
 }
 
-/// Whether a word is the name of a rule, which is written like a type's.
+/// Returns true if a word is the name of a rule, which is written like a type's.
 fn is_rule(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(char::is_alphabetic)
 }

@@ -17,7 +17,7 @@ use crate::{
     world::{World, lock},
 };
 
-/// How long a worker that stops may finish what it has.
+/// Time for which a worker that stops may finish what it has.
 const DRAIN: Duration = Duration::from_hours(1);
 
 /// Starts a worker.

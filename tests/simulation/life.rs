@@ -28,12 +28,12 @@ use crate::{
 pub(crate) struct Blow {
     /// The fault in its answer.
     pub(crate) fault: Option<Fault>,
-    /// How long it takes from its effect to its answer.
+    /// Time from its effect to its answer.
     after: Duration,
 }
 
 impl Blow {
-    /// Whether this fault is among them.
+    /// Returns true if this fault is among them.
     pub(crate) fn is(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
@@ -50,7 +50,7 @@ struct State {
     frozen_until: Mutex<Option<Instant>>,
     /// Until when it gets no answer from the index.
     unanswered_until: Mutex<Option<Instant>>,
-    /// How far its clock is ahead of the world's, in milliseconds.
+    /// Milliseconds by which its clock is ahead of the world's.
     skew: AtomicI64,
     session: Mutex<Session>,
     stop: CancellationToken,
@@ -105,17 +105,17 @@ impl Life {
         &self.0.stop
     }
 
-    /// Whether it was told to stop.
+    /// Returns true if it was told to stop.
     pub(crate) fn is_leaving(&self) -> bool {
         self.0.stop.is_cancelled()
     }
 
-    /// Whether it has died. A dead process never returns from any step.
+    /// Returns true if it has died. A dead process never returns from any step.
     pub(crate) fn is_dead(&self) -> bool {
         self.0.dead.load(Ordering::Relaxed)
     }
 
-    /// Whether it holds no queue message.
+    /// Returns true if it holds no queue message.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_dead() || self.0.in_hand.load(Ordering::Relaxed) == 0
     }
@@ -154,7 +154,7 @@ impl Life {
         (!session.ended).then_some(session.id)
     }
 
-    /// Whether a session has not ended, as far as the process knows.
+    /// Returns true if a session has not ended, as far as the process knows.
     pub(crate) fn knows(&self, session: u64) -> bool {
         lock(&self.0.session).id == session
     }

@@ -1,4 +1,4 @@
-//! How a producer's pushes reach the queue.
+//! The way of a producer's pushes to the queue.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -37,7 +37,7 @@ use crate::{
 /// The time at which a world begins, well after 1970.
 const BEGINNING: UnixMillis = UnixMillis(1_000_000);
 
-/// What all processes of a run share.
+/// State that all processes of a run share.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) app: AppId,
@@ -116,7 +116,7 @@ impl World {
         BEGINNING.plus(self.started.elapsed())
     }
 
-    /// How long the world has existed.
+    /// Returns how long the world has existed.
     pub(crate) fn age(&self) -> Duration {
         self.started.elapsed()
     }
@@ -151,18 +151,18 @@ impl World {
         choices::write(&lock(&self.struck))
     }
 
-    /// Whether this fault has struck.
+    /// Returns true if this fault has struck.
     pub(crate) fn has_struck(&self, fault: Fault) -> bool {
         lock(&self.struck).iter().any(|(_, struck)| *struck == fault)
     }
 
-    /// Whether a fault made a step take longer than steps do.
+    /// Returns true if a fault made a step take longer than steps do.
     pub(crate) fn was_stretched(&self) -> bool {
         let stretching = [Fault::Slow, Fault::Late, Fault::LateAnswer, Fault::Freeze];
         stretching.into_iter().any(|fault| self.has_struck(fault))
     }
 
-    /// Whether the state of the world allows a fault that its step allows.
+    /// Returns true if the state of the world allows a fault that its step allows.
     fn can(&self, fault: Fault, life: &Life) -> bool {
         match fault {
             Fault::Stop => !life.is_leaving(),
@@ -227,7 +227,7 @@ impl World {
         *lock(&self.refusing) = self.now().plus(time);
     }
 
-    /// Whether the index refuses writes now.
+    /// Returns true if the index refuses writes now.
     pub(crate) fn is_refusing(&self) -> bool {
         self.now() < *lock(&self.refusing)
     }
@@ -256,7 +256,7 @@ impl World {
         std::mem::take(&mut lock(&self.states))
     }
 
-    /// Whether nothing is left to do and nothing is scheduled.
+    /// Returns true if nothing is left to do and nothing is scheduled.
     fn is_quiet(&self) -> bool {
         self.to_come.load(Ordering::Relaxed) == 0
             && lock(&self.broker).is_empty()

@@ -95,7 +95,7 @@ pub struct RawAnswer {
 #[derive(Debug)]
 pub struct Connection<S = TcpStream> {
     stream: BufReader<S>,
-    /// What was sent and is not answered yet.
+    /// Requests that were sent and are not answered yet.
     sent: SentRequests,
 }
 
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         rest
     }
 
-    /// Whether the service has ended the connection in good order.
+    /// Returns true if the service has ended the connection in good order.
     pub async fn is_ended(&mut self) -> bool {
         self.try_answer().await.unwrap().is_none()
     }

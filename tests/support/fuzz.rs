@@ -23,7 +23,7 @@ macro_rules! secret {
     };
 }
 
-/// What an HTTP/2 connection begins with (RFC 9113 section 3.4).
+/// The preface of an HTTP/2 connection (RFC 9113 section 3.4).
 const HTTP_2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The size of the pieces, in bytes.

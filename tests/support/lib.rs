@@ -1,6 +1,6 @@
-//! What suites share that know the service: an `ingest` in the test's own process, and a client that
-//! sends any bytes. It is a crate of its own because the harness knows only programs, and because a
-//! suite that used the files of another would compile them twice, most of them unused.
+//! Helpers that know the service: an `ingest` in the test's own process, a client that sends any bytes,
+//! and registrations in an embedded store. They are a crate of their own because the harness knows only
+//! programs.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,5 +13,6 @@ pub mod client;
 #[cfg(test)]
 mod fuzz;
 pub mod http2;
+pub mod registration;
 mod sent;
 pub mod service;

@@ -10,9 +10,9 @@ use push_model::{
     app::AppKey, device::DeviceDraft, registration::RegistrationEpoch, time::UnixMillis,
 };
 
-/// Registers a device of the first app of this name, if it is not registered, and gives its registration: a token
+/// Registers a device of the first app of this name, if it is not registered, and returns its registration: a token
 /// names it. Blocks for some milliseconds.
-pub(crate) fn registered(data_dir: &Path, app: &str, client: &str) -> RegistrationEpoch {
+pub fn registered(data_dir: &Path, app: &str, client: &str) -> RegistrationEpoch {
     let file = data_dir.join("index.sqlite3");
     let app = AppKey::first(app.parse().unwrap());
     let client = client.parse().unwrap();

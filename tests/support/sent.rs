@@ -17,7 +17,7 @@ pub(crate) struct SentRequest {
 #[derive(Debug, Default)]
 pub(crate) struct SentRequests {
     bytes: Vec<u8>,
-    /// What follows cannot be told apart.
+    /// The bytes that follow cannot be told apart.
     lost: bool,
 }
 

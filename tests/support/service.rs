@@ -26,7 +26,7 @@ use push_tests::{amqp_url, eventually, namespace, redis_url};
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-/// What must happen has this long.
+/// Deadline of whatever must happen.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 /// The app of every service.
 pub const APP: &str = "app";

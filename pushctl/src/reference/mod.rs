@@ -5,7 +5,7 @@
 
 use push_boot::{
     engines::EngineTimeouts,
-    operations::health::HealthSettings,
+    health::HealthSettings,
     reference::{Program as Listed, sections, settings, tunables},
     runtime,
     settings::ConfigErrors,

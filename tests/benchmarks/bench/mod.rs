@@ -1,7 +1,7 @@
 //! The benchmarks, one file each, and their names on the command line.
 //!
 //! - `ingest`: accepting pushes and registrations over HTTP
-//! - `index`: loading, memory and targeting of devices, and the history in the ledger
+//! - `index`: loading, memory and targeting of devices
 //! - `delivery`: from the queue to the devices
 
 mod delivery;
@@ -14,9 +14,9 @@ use clap::ValueEnum;
 use futures::FutureExt;
 
 use self::{
-    delivery::{fanout, growth, isolation, mqtt, named, scaling, settled, tenants, transports},
-    index::{history, import, targeting},
-    ingest::{batch, latency, readiness, registrations, throughput},
+    delivery::{fanout, isolation, mqtt, named, settled, tenants},
+    index::{import, targeting},
+    ingest::{batch, latency, registrations, throughput},
 };
 use crate::{
     report::{Report, Row},
@@ -32,8 +32,6 @@ pub(crate) enum Benchmark {
     Batch,
     /// One connection
     Latency,
-    /// /readyz while pushes come
-    Readiness,
     /// Loading devices
     Import,
     /// Small pushes from acceptance to settled
@@ -42,10 +40,6 @@ pub(crate) enum Benchmark {
     Named,
     /// Devices that register one by one
     Registrations,
-    /// More workers on a Redis Cluster
-    Growth,
-    /// Millions of finished pushes in the ledger
-    History,
     /// Redis memory of a device
     IndexMemory,
     /// Three criteria over all devices
@@ -60,10 +54,6 @@ pub(crate) enum Benchmark {
     Fairness,
     /// One-device pushes while another app does its worst
     Tenants,
-    /// A broadcast while one of two transports is slow, silent or dead
-    Transports,
-    /// Workers with a slow provider
-    Scaling,
     /// Resident memory of the programs
     Memory,
 }
@@ -74,13 +64,10 @@ impl Benchmark {
             Self::Ingest => "ingest",
             Self::Batch => "batch",
             Self::Latency => "latency",
-            Self::Readiness => "readiness",
             Self::Import => "import",
             Self::Settled => "settled",
             Self::Named => "named",
             Self::Registrations => "registrations",
-            Self::Growth => "growth",
-            Self::History => "history",
             Self::IndexMemory => "index-memory",
             Self::Targeting => "targeting",
             Self::Fanout => "fanout",
@@ -88,8 +75,6 @@ impl Benchmark {
             Self::Isolation => "isolation",
             Self::Fairness => "fairness",
             Self::Tenants => "tenants",
-            Self::Transports => "transports",
-            Self::Scaling => "scaling",
             Self::Memory => "memory",
         }
     }
@@ -99,13 +84,10 @@ impl Benchmark {
             Self::Ingest => throughput::run(env).await,
             Self::Batch => batch::run(env).await,
             Self::Latency => latency::run(env).await,
-            Self::Readiness => readiness::run(env).await,
             Self::Import => import::speed(env).await,
             Self::Settled => settled::run(env).await,
             Self::Named => named::run(env).await,
             Self::Registrations => registrations::run(env).await,
-            Self::Growth => growth::run(env).await,
-            Self::History => history::run(env).await,
             Self::IndexMemory => import::memory(env).await,
             Self::Targeting => targeting::run(env).await,
             Self::Fanout => fanout::run(env).await,
@@ -113,8 +95,6 @@ impl Benchmark {
             Self::Isolation => isolation::one_device(env).await,
             Self::Fairness => isolation::other_app(env).await,
             Self::Tenants => tenants::run(env).await,
-            Self::Transports => transports::run(env).await,
-            Self::Scaling => scaling::run(env).await,
             Self::Memory => fanout::memory(env).await,
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct IngestAlone {
     /// The index: a Redis and the prefix of its keys
     #[arg(long, hide = true, num_args = 2)]
     alone_index: Option<Vec<String>>,
-    /// How long a confirm takes, in microseconds
+    /// Duration of a confirm, in microseconds
     #[arg(long, hide = true)]
     alone_confirm: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What figures are compared with: programs and clients that do the unavoidable part of the work
+//! Ceilings: programs and clients that do the unavoidable part of the work
 //! and nothing else.
 //!
 //! - `bare_server`: an HTTP server that only parses and answers, beside `ingest`

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::load::Producer;
 
-/// How long it may take until it listens.
+/// Deadline for it to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running server and a producer that puts the same load on it as on `ingest`.

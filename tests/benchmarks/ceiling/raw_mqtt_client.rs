@@ -45,7 +45,7 @@ pub(crate) struct RawMqttClient {
     /// Be the raw client that a broadcast over MQTT is compared with
     #[arg(long, hide = true, requires = "raw_messages")]
     raw_client: Option<MqttUrl>,
-    /// How many messages it publishes
+    /// Number of messages that it publishes
     #[arg(long, hide = true)]
     raw_messages: Option<usize>,
 }

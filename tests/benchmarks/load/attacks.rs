@@ -1,4 +1,4 @@
-//! What a hostile app and a stranger do to `ingest`, until it is stopped. They come from an address
+//! Attacks of a hostile app and of an unauthenticated client on `ingest`. They come from an address
 //! of their own, as they would outside of this machine. Refusals are what the service should give
 //! them, so no answer to an attack counts as an error.
 //!

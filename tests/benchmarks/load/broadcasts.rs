@@ -8,7 +8,7 @@ use super::{producer::Connection, pushes::broadcast};
 
 /// The deadline of a broadcast.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
-/// How often the ledger of a broadcast is read.
+/// Interval of reading the ledger of a broadcast.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Sends a broadcast to an app of `devices` devices; returns devices a second.

@@ -7,12 +7,10 @@
 //! - `broadcasts`: one broadcast from the POST to its end
 //! - `mqtt_device`: MQTT devices that receive; `embedded_broker`: the broker of `pushctl
 //!   standalone` for them
-//! - `ledger_writer`: finished pushes, written directly through an index engine
 
 pub(crate) mod attacks;
 pub(crate) mod broadcasts;
 pub(crate) mod embedded_broker;
-pub(crate) mod ledger_writer;
 pub(crate) mod mqtt_device;
 pub(crate) mod paced;
 pub(crate) mod producer;

@@ -9,7 +9,7 @@ use tokio::{process::Command, time::timeout};
 
 use super::Producer;
 
-/// How long wrk may take to report after its load.
+/// Deadline for wrk to report after its load.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// A placeholder in a request, which the script replaces by a number of as many digits, another one

@@ -4,28 +4,22 @@
 /// Clock ticks a second in `/proc/PID/stat` (`USER_HZ`).
 const TICKS: f64 = 100.0;
 
-/// Measures the processor time of programs, or of groups of them, from its start.
+/// Measures the processor time of programs from its start.
 pub(crate) struct CpuMeter<const N: usize> {
-    groups: [Vec<u32>; N],
+    programs: [u32; N],
     before: Option<[f64; N]>,
 }
 
 impl<const N: usize> CpuMeter<N> {
     /// Measures each of these processes.
     pub(crate) fn start(programs: [u32; N]) -> Self {
-        Self::start_groups(programs.map(|program| vec![program]))
-    }
-
-    /// Measures each of these groups of processes as a whole.
-    pub(crate) fn start_groups(groups: [Vec<u32>; N]) -> Self {
-        let before = used(&groups);
-        Self { groups, before }
+        Self { programs, before: used(programs) }
     }
 
     /// The microseconds that each used since the start, divided by the number of requests; `None`
     /// where the system does not tell.
     pub(crate) fn per_request(&self, requests: f64) -> Option<[f64; N]> {
-        let (before, mut spent) = (self.before?, used(&self.groups)?);
+        let (before, mut spent) = (self.before?, used(self.programs)?);
         for (spent, before) in spent.iter_mut().zip(before) {
             *spent = (*spent - before) * 1e6 / requests;
         }
@@ -33,13 +27,11 @@ impl<const N: usize> CpuMeter<N> {
     }
 }
 
-/// The seconds that each group has used so far.
-fn used<const N: usize>(groups: &[Vec<u32>; N]) -> Option<[f64; N]> {
+/// Returns the seconds that each program has used so far.
+fn used<const N: usize>(programs: [u32; N]) -> Option<[f64; N]> {
     let mut used = [0.0; N];
-    for (used, group) in used.iter_mut().zip(groups) {
-        for program in group {
-            *used += seconds(*program)?;
-        }
+    for (used, program) in used.iter_mut().zip(programs) {
+        *used = seconds(program)?;
     }
     Some(used)
 }

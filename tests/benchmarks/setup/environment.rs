@@ -1,4 +1,4 @@
-//! What the benchmarks of a run share: private servers, and apps that are loaded once.
+//! The environment of a run: private servers, and apps that are loaded once.
 //!
 //! Servers are started and apps are loaded on first use, so that a benchmark that is run alone
 //! starts only what it needs. Each app has a Redis of its own, so that its memory can be measured.
@@ -46,7 +46,7 @@ pub(crate) struct LoadedApp {
     pub(crate) redis: Redis,
     pub(crate) stack: Stack,
     pub(crate) size: usize,
-    /// How long the import took, from the start of `pushctl` to its end.
+    /// Duration of the import, from the start of `pushctl` to its end.
     pub(crate) import: Duration,
     /// Memory that Redis uses for the devices, in bytes.
     pub(crate) memory: u64,
@@ -124,19 +124,11 @@ impl LoadedApp {
 
 /// Opens the index in a Redis.
 pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Arc<dyn Index>> {
-    open_engine(IndexUrl::Redis(url.to_owned().into()), namespace).await
-}
-
-/// Opens an index engine.
-pub(crate) async fn open_engine(
-    index: IndexUrl,
-    namespace: &str,
-) -> anyhow::Result<Arc<dyn Index>> {
     let limit = Duration::from_secs(10);
     let urls = EngineSettings {
         queue: QueueUrl::Sqlite("unused".into()),
         queue_tls: None,
-        index,
+        index: IndexUrl::Redis(url.to_owned().into()),
         index_tls: None,
         namespace: namespace.to_owned(),
         ledger: None,

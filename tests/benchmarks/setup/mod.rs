@@ -1,4 +1,4 @@
-//! What a benchmark runs against.
+//! The environment of benchmarks, and the size of a run.
 //!
 //! - `environment`: the servers of the run, and the apps loaded into them
 //! - `population`: the devices of those apps

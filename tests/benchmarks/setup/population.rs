@@ -90,8 +90,8 @@ impl SyntheticDevice {
         )
     }
 
-    /// Whether it matches [`CRITERIA`], and whether it matches [`MODEL_CRITERIA`]. Written without
-    /// the targeting code, so that the counts check it.
+    /// Matches it with [`CRITERIA`] and with [`MODEL_CRITERIA`]. Written without the targeting code, so
+    /// that the counts check it.
     fn matches(self) -> [bool; 2] {
         let both = ["CN", "SG"].contains(&self.country())
             && ["zh-CN", "zh-Hans-SG", "en-US", "de-DE"].contains(&self.language());
@@ -100,7 +100,7 @@ impl SyntheticDevice {
     }
 }
 
-/// How many of the first `size` devices match [`CRITERIA`], and how many [`MODEL_CRITERIA`].
+/// Returns how many of the first `size` devices match [`CRITERIA`], and how many [`MODEL_CRITERIA`].
 pub(crate) fn count_matching(size: usize) -> [u64; 2] {
     (0..size).map(|number| SyntheticDevice::new(number).matches()).fold([0; 2], |count, matches| {
         [count[0] + u64::from(matches[0]), count[1] + u64::from(matches[1])]

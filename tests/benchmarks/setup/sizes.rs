@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct Sizes {
     /// Rounds, in each of which a figure and its ceiling are measured in turn.
     pub(crate) rounds: usize,
-    /// How long `ingest` is loaded in one round.
+    /// Time for which `ingest` is loaded in one round.
     pub(crate) load: Duration,
     /// Sequential pushes of one round over one connection.
     pub(crate) sequential: usize,
@@ -26,12 +26,6 @@ pub(crate) struct Sizes {
     pub(crate) named: usize,
     /// Devices of the app before more are registered.
     pub(crate) registered: usize,
-    /// Finished pushes in the ledger.
-    pub(crate) history: usize,
-    /// The same in the embedded store, which writes them one after the other.
-    pub(crate) embedded_history: usize,
-    /// Devices for each worker of the slow provider.
-    pub(crate) scaled: usize,
     /// Raw writes to Redis, the ceiling of the import.
     pub(crate) raw_writes: usize,
 }
@@ -49,9 +43,6 @@ impl Sizes {
             fair: 8,
             named: 300,
             registered: 200_000,
-            history: 200_000,
-            embedded_history: 50_000,
-            scaled: 32_000,
             raw_writes: 200_000,
         }
     }
@@ -68,9 +59,6 @@ impl Sizes {
             fair: 30,
             named: 2000,
             registered: 1_000_000,
-            history: 10_000_000,
-            embedded_history: 1_000_000,
-            scaled: 128_000,
             raw_writes: 1_000_000,
         }
     }

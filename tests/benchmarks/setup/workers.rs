@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// The deadline for all that workers are given to do.
 const DONE_TIMEOUT: Duration = Duration::from_secs(180);
-/// How often their counters are read: each read takes processor time of the measured machine.
+/// Interval of reading their counters: each read takes processor time of the measured machine.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Workers are done when their counters have not changed for so long.
 const QUIET: Duration = Duration::from_millis(300);
@@ -56,16 +56,6 @@ impl Workers {
             }
         };
         timeout(DONE_TIMEOUT, wait).await.context("the pushes are not sent in time")
-    }
-
-    /// Freezes the processes, so that pushes wait in the queue from now on.
-    pub(crate) fn freeze(&mut self) -> anyhow::Result<()> {
-        self.programs.iter_mut().try_for_each(|worker| Ok(worker.process().freeze()?))
-    }
-
-    /// Resumes the processes.
-    pub(crate) fn thaw(&mut self) -> anyhow::Result<()> {
-        self.programs.iter_mut().try_for_each(|worker| Ok(worker.process().thaw()?))
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! What the listeners received: a count for each push and listener.
+//! Arrivals at the listeners: a count for each push and listener.
 
 use push_tests::devices::Devices;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::{audit::book::Book, load::audience::LISTENERS};
 pub(crate) struct Arrivals {
     devices: Devices,
     offsets: Vec<u64>,
-    /// How often: by push, then by listener.
+    /// Counts, by push and then by listener.
     counts: Vec<[u8; LISTENERS]>,
 }
 
@@ -55,7 +55,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// How often each listener received a push.
+    /// Returns how often each listener received a push.
     pub(crate) fn of(&self, number: u32) -> [u8; LISTENERS] {
         self.counts.get(number as usize).copied().unwrap_or([0; LISTENERS])
     }

@@ -20,11 +20,11 @@ pub(crate) const AUDITORS: usize = 4;
 const PACE: Duration = Duration::from_millis(4);
 /// The pause after a read that found the message still open, or no entry.
 const LATER: Duration = Duration::from_millis(40);
-/// How long after the index lost writes a push to named devices that is still open is read again.
+/// Time after which a push to named devices that is open since the index lost writes is read again.
 /// Its queue message may be settled, so that nothing would ever close its entry.
 const LEFT_OPEN: Duration = Duration::from_secs(30);
 
-/// Whether every device of a message has an outcome.
+/// Returns true if every device of a message has an outcome.
 pub(crate) fn is_closed(entry: &Value) -> bool {
     matches!(entry["state"].as_str(), Some("done" | "expired"))
 }

@@ -1,4 +1,4 @@
-//! What the suite itself knows of every push, in a few bytes each, and the violations it found.
+//! The suite's own record of every push, in a few bytes each, and the violations it found.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,15 +11,15 @@ use uuid::Uuid;
 
 use crate::load::client::Answer;
 
-/// How many violations are kept: the first ones are nearest to their cause.
+/// Violations that are kept: the first ones are nearest to their cause.
 const MAX_VIOLATIONS: usize = 20;
 
-/// What is known of one push.
+/// The record of one push.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Record {
     /// When it was posted.
     pub(crate) posted: Option<Instant>,
-    /// Whether it was answered 200.
+    /// True if it was answered 200.
     pub(crate) accepted: bool,
     /// Its message id, from an answer or from an arrival.
     pub(crate) id: Option<Uuid>,
@@ -89,7 +89,7 @@ impl Book {
         }
     }
 
-    /// Of the pushes that were not seen closed, the one that was accepted first. The caller gives
+    /// Returns the push that was accepted first among those not seen closed. The caller gives
     /// it back with [`look_again`](Self::look_again) if it is still open.
     pub(crate) fn next_open(&self) -> Option<u32> {
         self.lock().open.pop_front()
@@ -122,7 +122,7 @@ impl Book {
         self.lock().record(number).left_open = true;
     }
 
-    /// How many were accepted and not seen closed.
+    /// Returns how many were accepted and not seen closed.
     pub(crate) fn still_open(&self) -> Vec<u32> {
         let inner = self.lock();
         let open = inner.records.iter().zip(0..).filter(|(r, _)| r.accepted && r.closed.is_none());

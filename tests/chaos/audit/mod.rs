@@ -1,4 +1,4 @@
-//! What is observed of every push, and whether the guarantees held.
+//! Observations of every push, and the verdict on the guarantees.
 //!
 //! - `book`: what is known of each push, and the violations
 //! - `arrivals`: what listeners received; `auditor`: what the ledger says

@@ -1,4 +1,4 @@
-//! What must be true at the end of a run.
+//! Conditions that must hold at the end of a run.
 //!
 //! Every push whose message id is known (it was answered 200, or a listener received it) is put
 //! into the terms of the contract, whose rules are the harness's (`invariants`), the same as in
@@ -48,7 +48,7 @@ const HANDED_ON: Duration = Duration::from_secs(1);
 const ALLOWANCE: Duration = Duration::from_secs(1);
 /// Entries read at once.
 const AT_ONCE: usize = 16;
-/// How long a push that breaks a rule is read again before it counts as a violation: a push that
+/// Time for which a push that breaks a rule is read again before it counts as a violation: a push that
 /// was not accepted was not waited for, and a broadcast whose closing the index lost is closed
 /// only after it expired.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -184,7 +184,7 @@ fn reported(mut counts: Counts) -> Counts {
     counts
 }
 
-/// What was observed of one push.
+/// The observations of one push.
 struct Seen<'a> {
     run: &'a Run,
     push: &'a Push,
@@ -242,7 +242,7 @@ impl Seen<'_> {
         if lost_writes { LISTENERS as u64 } else { counted }
     }
 
-    /// Whether it was in work when Mosquitto was killed.
+    /// Returns true if it was in work when Mosquitto was killed.
     fn was_lost_with_mosquitto(&self) -> bool {
         let Record { posted, closed, .. } = *self.record;
         self.met.iter().any(|struck| {
@@ -252,7 +252,7 @@ impl Seen<'_> {
         })
     }
 
-    /// Whether it expired before its end.
+    /// Returns true if it expired before its end.
     fn may_have_expired(&self, lost_writes: bool) -> bool {
         let lived = match (self.record.posted, self.record.closed) {
             // It did not end when it was seen closed.

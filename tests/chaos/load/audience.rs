@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 
-/// How many devices listen over MQTT.
+/// Devices that listen over MQTT.
 pub(crate) const LISTENERS: usize = 20;
 /// One device in this many has the rare version.
 const RARE: u32 = 500;
@@ -74,9 +74,9 @@ fn targetings() -> Vec<Targeting> {
     ]
 }
 
-/// How many of the targetings match few devices; they come first.
+/// Targetings that match few devices; they come first.
 pub(crate) const RARE_TARGETINGS: usize = 3;
-/// How many targetings there are.
+/// Number of targetings.
 pub(crate) const TARGETINGS: usize = 6;
 
 /// The devices that a push means.

@@ -8,13 +8,13 @@ use uuid::Uuid;
 
 use crate::{load::audience::Population, load::pushes::Push};
 
-/// How many idle connections are kept.
+/// Idle connections that are kept.
 const KEPT: usize = 32;
-/// How long an answer may take: longer than `ingest` waits for RabbitMQ.
+/// Deadline of an answer: longer than `ingest` waits for RabbitMQ.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(20);
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a push was answered.
+/// The answer to a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Accepted(Uuid),
@@ -24,7 +24,7 @@ pub(crate) enum Answer {
     Wrong(String),
 }
 
-/// What the ledger says of a message.
+/// The report of the ledger about a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Look {
     Entry(Value),

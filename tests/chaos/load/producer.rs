@@ -12,7 +12,7 @@ use tokio::{sync::Semaphore, time::sleep};
 
 use crate::{load::client::Client, run::Run};
 
-/// How many posts of one producer wait for their answers at once. A producer whose `ingest` is
+/// Posts of one producer that may wait for their answers at the same time. A producer whose `ingest` is
 /// frozen falls behind its pace and catches up later.
 const AT_ONCE: usize = 32;
 /// Pushes a second after the last fault.

@@ -67,7 +67,7 @@ impl Pushes {
         self.count + round
     }
 
-    /// How many pushes there are without the probes.
+    /// Returns the number of pushes without the probes.
     pub(crate) fn planned(&self) -> u32 {
         self.count + self.rounds
     }
@@ -137,7 +137,7 @@ impl Push {
         })
     }
 
-    /// Whether it may expire without a fault.
+    /// Returns true if it may expire without a fault.
     pub(crate) fn is_brief(&self) -> bool {
         self.time_to_live < BROADCAST
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{audit::book::Record, schedule::plan::Fault};
 
-/// How long after its end a fault may still cause a repeat: lost connections are noticed late and
+/// Time after its end in which a fault may still cause a repeat: lost connections are noticed late and
 /// opened again, and redelivered tasks meet those that were put off.
 const AFTERMATH: Duration = Duration::from_secs(20);
 
@@ -43,7 +43,7 @@ impl History {
         self.all.iter().filter(met).copied().collect()
     }
 
-    /// When the index last came back without writes that may have been about a push.
+    /// Returns when the index last came back without writes that may have been about a push.
     pub(crate) fn last_lost_writes(&self, record: &Record) -> Option<Instant> {
         let posted = record.posted?;
         let lost_writes = |struck: &&Struck| {

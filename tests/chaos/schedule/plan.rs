@@ -17,7 +17,7 @@ pub(crate) enum Part {
     Mosquitto,
 }
 
-/// What happens to that part.
+/// The fault of that part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blow {
     /// SIGKILL; the part is started again afterwards.
@@ -41,7 +41,7 @@ pub(crate) enum Blow {
 pub(crate) struct Fault {
     pub(crate) part: Part,
     pub(crate) blow: Blow,
-    /// How long the part is affected.
+    /// Time for which the part is affected.
     pub(crate) away: Duration,
 }
 
@@ -58,24 +58,24 @@ pub(crate) struct Round {
 /// A range of times, in milliseconds.
 type Range = RangeInclusive<u64>;
 
-/// How long a freeze lasts. The longer ones outlast a worker's wait for MQTT acknowledgements; all
+/// Duration of a freeze. The longer ones outlast a worker's wait for MQTT acknowledgements; all
 /// are shorter than two heartbeats of RabbitMQ.
 const FROZEN: Range = 1_000..=6_000;
-/// How long a part stays down after a kill.
+/// Time for which a part stays down after a kill.
 const DEAD: Range = 0..=2_000;
-/// How long Redis refuses writes.
+/// Time for which Redis refuses writes.
 const REFUSING: Range = 1_000..=8_000;
-/// How long RabbitMQ's memory alarm lasts.
+/// Duration of RabbitMQ's memory alarm.
 const ALARMED: Range = 2_000..=25_000;
-/// How long the MQTT broker acknowledges late, and how late.
+/// Time for which the MQTT broker acknowledges late, and the delay.
 const SLOW: Range = 2_000..=8_000;
 const LATE: Range = 100..=900;
-/// How long it acknowledges nothing: less than workers wait for an acknowledgement, because after
+/// Time for which it acknowledges nothing: less than workers wait for an acknowledgement, because after
 /// that each further try of a device would be a repeat.
 const MUTE: Range = 1_000..=4_000;
-/// How much of its last writes Redis loses, as a time.
+/// Age of the oldest write that Redis loses.
 const LOST: Range = 1_000..=3_000;
-/// How far a clock is ahead. No clock is behind, so any two differ by less than the second of
+/// Time by which a clock is ahead. No clock is behind, so any two differ by less than the second of
 /// `--clock-allowance`.
 const AHEAD: Range = 0..=900;
 /// The time between the beginnings of two faults of one round.
@@ -88,7 +88,7 @@ const OVERLAPPING: u32 = 4;
 const RABBITMQ_START: Duration = Duration::from_secs(7);
 /// Roughly how long it takes until pushes flow again.
 const FLOWING: Duration = Duration::from_secs(2);
-/// How many kinds of faults there are.
+/// Number of kinds of faults.
 pub(crate) const KINDS: usize = 17;
 
 /// Rounds with this many faults altogether. Every [`KINDS`] faults in a row are of all kinds.
@@ -163,7 +163,7 @@ impl Fault {
         }
     }
 
-    /// Whether this fault may cause a repeat at a device: a process or a connection ended
+    /// Returns true if this fault may cause a repeat at a device: a process or a connection ended
     /// while outcomes were not recorded yet, or the record was lost. A server that refuses or is
     /// slow costs time only.
     pub(crate) fn justifies_a_repeat(&self) -> bool {
@@ -176,12 +176,12 @@ impl Fault {
         }
     }
 
-    /// Whether the MQTT broker loses its sessions.
+    /// Returns true if the MQTT broker loses its sessions.
     pub(crate) fn ends_sessions(&self) -> bool {
         (self.part, self.blow) == (Part::Mosquitto, Blow::Kill)
     }
 
-    /// Whether the index loses its last writes.
+    /// Returns true if the index loses its last writes.
     pub(crate) fn loses_writes(&self) -> bool {
         matches!(self.blow, Blow::Forget(_))
     }

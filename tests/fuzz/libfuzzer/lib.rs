@@ -24,7 +24,7 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    /// What is called with each input. libFuzzer calls it on the thread that runs it.
+    /// Function that libFuzzer calls with each input, on the thread that runs it.
     static CHECK: Cell<Option<*const Check>> = const { Cell::new(None) };
 }
 
@@ -78,7 +78,7 @@ fn abort_on_panic() {
     }));
 }
 
-/// What libfuzzer-sys calls in a program that it makes `main` of, and is not called here.
+/// Entry point that libfuzzer-sys expects; it is not called here.
 #[allow(improper_ctypes_definitions, reason = "the declaration is that of libfuzzer-sys")]
 #[unsafe(no_mangle)]
 extern "C" fn rust_fuzzer_test_input(_input: &[u8]) -> i32 {

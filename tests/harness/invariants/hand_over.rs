@@ -9,9 +9,9 @@ pub struct HandOver {
     pub worker_time: u64,
     /// The last instant at which the message may be sent.
     pub deadline: u64,
-    /// How long a recall of the message has been in force.
+    /// Age of the recall of the message.
     pub recalled_for: Option<u64>,
-    /// How old a worker's knowledge of recalls may be: the bound for `recalled_for`.
+    /// Greatest age of a worker's knowledge of recalls: the bound for `recalled_for`.
     pub recall_check: u64,
     /// The worker was told of a checkpoint conflict, and has not read the ledger since.
     pub in_conflict: bool,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Counts, Rule, Violation, equation};
 
-/// Whether a device belongs to the audience of a message.
+/// The place of a device in the audience of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meant {
     /// It belonged to it from the acceptance of the message to its end.
@@ -20,11 +20,11 @@ pub enum Meant {
 pub struct Device {
     /// Its name in the text of violations.
     pub name: String,
-    /// Whether it belongs to the audience.
+    /// Its place in the audience.
     pub meant: Meant,
-    /// How often it received the message.
+    /// Number of times that it received the message.
     pub received: u32,
-    /// How many of these may be repeats that a fault excuses: it lost the record of a delivery.
+    /// Number of these that may be repeats which a fault excuses: it lost the record of a delivery.
     pub excused: u32,
     /// The transport refused it for good, or said that it is gone.
     pub refused: bool,
@@ -37,9 +37,9 @@ pub struct Device {
 pub struct Message {
     /// Its name in the text of violations.
     pub name: String,
-    /// What is reported of it; `None` if the index lost its entry.
+    /// Its report; `None` if the index lost its entry.
     pub counts: Option<Counts>,
-    /// Whether its entry is closed, or is reported as closed where that is allowed.
+    /// True if its entry is closed, or is reported as closed where that is allowed.
     pub closed: bool,
     /// The devices that can be seen.
     pub devices: Vec<Device>,

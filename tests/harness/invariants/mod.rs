@@ -2,7 +2,7 @@
 //!
 //! The functions take plain data and return the rules that it breaks. The data come from two kinds
 //! of tests: the simulation sees every step and every device; a suite against real servers sees
-//! reports and the devices that it listens with, and gives the rest as numbers
+//! reports and the devices that it listens with, and returns the rest as numbers
 //! ([`Message::unseen`]).
 //!
 //! - `counts` ([`equation`], [`never_back`]): of each state of a message's counts
@@ -68,7 +68,7 @@ pub enum Rule {
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
 }
 

@@ -44,7 +44,7 @@ const GUARDED: &str = r#"
     exec "$@"
 "#;
 
-/// How much of a log goes into an error, in bytes.
+/// Bytes of a log that go into an error.
 const LOG_TAIL: usize = 2000;
 
 /// A running program with its own process group and a life line to this process.
@@ -115,7 +115,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How the program ended, if it has.
+    /// Returns how the program ended, if it has.
     ///
     /// # Errors
     /// When the system does not say.
@@ -174,7 +174,7 @@ pub(crate) fn log_tail(path: &Path) -> String {
     String::from_utf8_lossy(tail).trim().to_owned()
 }
 
-/// Where a program is installed; system folders count even if they are not in `PATH`, as for
+/// Returns where a program is installed; system folders count even if they are not in `PATH`, as for
 /// servers on Debian.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

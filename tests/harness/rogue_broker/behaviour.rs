@@ -1,10 +1,10 @@
-//! How the broker behaves. All of it can be changed while it runs.
+//! Behaviour of the broker. All of it can be changed while it runs.
 
 use std::{collections::BTreeMap, num::NonZeroU16};
 
 use rmqtt_codec::v5::PublishAckReason;
 
-/// What the broker does. The default is a broker that acknowledges everything at once.
+/// Behaviour of the broker. By default it acknowledges everything immediately.
 #[derive(Debug, Clone)]
 pub struct Behaviour {
     /// The most acknowledgements a second, over all connections together and evenly spread.
@@ -15,14 +15,14 @@ pub struct Behaviour {
     pub withholds_acks: bool,
     /// New connections are closed at once. Those that are open stay open.
     pub refuses_connections: bool,
-    /// How many unacknowledged messages a connection may have. A client is told when it connects,
+    /// Unacknowledged messages that a connection may have. A client is told when it connects,
     /// so a change holds for later connections.
     pub receive_maximum: NonZeroU16,
-    /// What is done with messages to these topics.
+    /// Treatment of messages to these topics.
     pub topics: BTreeMap<String, OnPublish>,
 }
 
-/// What is done with a message to a certain topic. Each is counted.
+/// Treatment of a message to a certain topic. Each is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnPublish {
     /// It is never acknowledged.

@@ -18,7 +18,7 @@ use tokio_util::codec::{Decoder as _, Encoder as _};
 
 use super::{OnPublish, Shared};
 
-/// How many bytes are read at once.
+/// Bytes of one read.
 const READ_CHUNK: usize = 64 * 1024;
 
 /// The connection ends: the client broke the protocol or left, or the broker is told to close it.
@@ -138,7 +138,7 @@ impl Connection {
         self.pending_acks.push_back(PublishAck { packet_id, reason_code, ..PublishAck::default() });
     }
 
-    /// Sends the acknowledgements that may be sent now; gives the time of the next one.
+    /// Sends the acknowledgements that may be sent now; returns the time of the next one.
     fn acknowledge(&mut self, now: Instant) -> Option<Instant> {
         let (withholds, per_second) = {
             let behaviour = self.shared.behaviour.borrow();

@@ -35,11 +35,11 @@ pub struct RogueBroker {
     _task: AbortOnDropHandle<()>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 struct Shared {
     behaviour: watch::Sender<Behaviour>,
-    /// How often the test closed all connections.
+    /// Number of times that the test closed all connections.
     closings: watch::Sender<u64>,
     pace: Mutex<Pace>,
     record: Mutex<Record>,
@@ -79,7 +79,7 @@ impl RogueBroker {
         self.shared.closings.send_modify(|closings| *closings += 1);
     }
 
-    /// How often each topic was sent the message with this `message_id` in its JSON payload,
+    /// Returns how often each topic was sent the message with this `message_id` in its JSON payload,
     /// acknowledged or not. Payloads without one count as the message with an empty id.
     pub fn received_by_topic(&self, message_id: &str) -> BTreeMap<String, u32> {
         self.shared.record().received_by_topic(message_id)
@@ -90,12 +90,12 @@ impl RogueBroker {
         self.shared.record().messages()
     }
 
-    /// How many PUBLISH packets it has read.
+    /// Returns how many PUBLISH packets it has read.
     pub fn received(&self) -> u64 {
         self.shared.record().received
     }
 
-    /// How many of them it has acknowledged, with any reason code.
+    /// Returns how many of them it has acknowledged, with any reason code.
     pub fn acknowledged(&self) -> u64 {
         self.shared.record().acknowledged
     }
@@ -105,12 +105,12 @@ impl RogueBroker {
         self.shared.record().most_in_flight
     }
 
-    /// How many clients have a session now.
+    /// Returns how many clients have a session now.
     pub fn sessions(&self) -> usize {
         self.shared.record().sessions
     }
 
-    /// How many sessions there have been, the open ones included.
+    /// Returns how many sessions there have been, the open ones included.
     pub fn sessions_so_far(&self) -> u64 {
         self.shared.record().sessions_so_far
     }

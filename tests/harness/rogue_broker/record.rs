@@ -1,11 +1,11 @@
-//! What the broker has seen.
+//! The record of the broker.
 
 use std::collections::BTreeMap;
 
 /// Counts since the broker was started.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// How often each topic was sent each message, by message id and topic.
+    /// Number of times that each message was sent to each topic, by message id and topic.
     by_message: BTreeMap<String, BTreeMap<String, u32>>,
     pub(super) received: u64,
     pub(super) acknowledged: u64,

@@ -34,15 +34,15 @@ pub use self::{
 };
 use crate::process::{Output, Process, installed, log_tail};
 
-/// How long a server may take to answer after its start. RabbitMQ takes 5 s on an idle machine with
+/// Deadline for a server to answer after its start. RabbitMQ takes 5 s on an idle machine with
 /// two cores, and test machines are not idle.
 const START_DEADLINE: Duration = Duration::from_secs(90);
-/// How long one attempt to get an answer from a starting server may take.
+/// Deadline of one attempt to get an answer from a starting server.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two attempts.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What differs from one kind of server to another.
+/// A kind of server: all that differs from one kind to another.
 pub trait Kind {
     /// Its name in error messages.
     const NAME: &'static str;
@@ -101,7 +101,7 @@ pub enum ServerError {
     Silent {
         /// The server.
         name: &'static str,
-        /// What came instead of an answer.
+        /// The failure of the last attempt.
         last: String,
         /// The end of its log.
         log: String,
@@ -144,7 +144,7 @@ impl<K: Kind> Server<K> {
         self.process.id()
     }
 
-    /// Where it keeps its data and its log.
+    /// Returns where it keeps its data and its log.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

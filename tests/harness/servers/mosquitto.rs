@@ -23,7 +23,7 @@ pub struct MosquittoKind {
     tls: Option<TlsListener>,
 }
 
-/// How many messages are kept for a client that is disconnected or slow: more than any test sends
+/// Messages that are kept for a client that is disconnected or slow: more than any test sends
 /// to one.
 const QUEUED_MESSAGES: u32 = 100_000;
 

@@ -40,10 +40,10 @@ impl Server<PrometheusKind> {
         Self::start_kind(PrometheusKind { port, settings }).await
     }
 
-    /// What an expression gives now: one object for each series, with `metric` and `value`.
+    /// Returns what an expression gives now: one object for each series, with `metric` and `value`.
     ///
     /// # Errors
-    /// What Prometheus says of an expression that it refuses.
+    /// Prometheus's error about an expression that it refuses.
     pub async fn query(&self, expression: &str) -> Result<Vec<Value>, String> {
         let url = format!("{}/api/v1/query", self.url());
         let headers = [("content-type", "application/x-www-form-urlencoded")];

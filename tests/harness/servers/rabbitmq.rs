@@ -49,7 +49,7 @@ pub struct RabbitMqKind {
     metrics: Option<Port>,
 }
 
-/// How large the write-ahead log of quorum queues may become before RabbitMQ writes what is still
+/// Size that the write-ahead log of quorum queues may reach before RabbitMQ writes what is still
 /// queued a second time.
 #[derive(Debug)]
 enum Log {
@@ -59,7 +59,7 @@ enum Log {
     Ordinary,
 }
 
-/// What the nodes of a cluster share to find each other: a port mapper and a cookie.
+/// Means by which the nodes of a cluster find each other: a port mapper and a cookie.
 #[derive(Debug)]
 pub(super) struct Mapper {
     port: Port,
@@ -86,9 +86,9 @@ const DEBIAN: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 /// Where Debian has the tool itself, for the same reason.
 const DEBIAN_TOOL: &str = "/usr/lib/rabbitmq/bin/rabbitmqctl";
 
-/// How long the name of a queue may take to reach the disk. Erlang writes it within about a second.
+/// Deadline for the name of a queue to reach the disk. Erlang writes it within about a second.
 const NAMED_DEADLINE: Duration = Duration::from_secs(30);
-/// How long the tool may take. It starts an Erlang node of its own, which takes seconds.
+/// Deadline of the tool. It starts an Erlang node of its own, which takes seconds.
 const CONTROL_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Server<RabbitMqKind> {
@@ -206,7 +206,7 @@ impl Server<RabbitMqKind> {
         .await;
     }
 
-    /// Runs `rabbitmqctl` on this server and gives its standard output.
+    /// Runs `rabbitmqctl` on this server, and returns its standard output.
     ///
     /// # Errors
     /// Its standard error, if it fails.

@@ -7,7 +7,7 @@ use crate::eventually;
 
 /// Nodes of a cluster: the fewest of which one may be lost.
 const NODES: usize = 3;
-/// How long the nodes may take to find each other.
+/// Deadline for the nodes to find each other.
 const AGREEMENT_DEADLINE: Duration = Duration::from_secs(60);
 /// An Erlang expression: how many nodes a node sees running.
 const RUNNING: &str = "length(rabbit_nodes:all_running()).";

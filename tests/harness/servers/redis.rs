@@ -61,7 +61,7 @@ impl Refusal {
     }
 }
 
-/// What a server had on disk at some instant: its files with their lengths then. A file only grows
+/// The files of a server at some instant, with their lengths then. A file only grows
 /// or is removed, so hard links suffice and nothing has to be copied.
 #[derive(Debug)]
 pub struct FilesSnapshot {

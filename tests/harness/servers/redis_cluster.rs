@@ -18,7 +18,7 @@ use super::{Redis, ServerError, Tls};
 const MASTERS: u16 = 3;
 /// Hash slots of every Redis Cluster.
 const SLOTS: u16 = 16_384;
-/// How long the nodes may take to agree on the cluster.
+/// Deadline for the nodes to agree on the cluster.
 const AGREEMENT_DEADLINE: Duration = Duration::from_secs(60);
 /// Time between two checks whether they agree.
 const AGREEMENT_PAUSE: Duration = Duration::from_millis(100);

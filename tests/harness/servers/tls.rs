@@ -9,14 +9,14 @@ use crate::{
     ports::{Port, free_port},
 };
 
-/// What a TLS listener shows, and what it requires.
+/// A TLS listener: the certificate that it shows, and the one that it requires.
 #[derive(Debug, Clone)]
 pub struct Tls {
     /// The server's certificate.
     pub certificate: Certificate,
     /// The authority of the clients' certificates.
     pub authority: PathBuf,
-    /// Whether a client must show a certificate.
+    /// True if a client must show a certificate.
     pub clients_must_prove: bool,
 }
 

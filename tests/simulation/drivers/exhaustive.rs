@@ -24,7 +24,7 @@ use crate::{
     world::{World, lock},
 };
 
-/// How long a world may take until nothing is left to do.
+/// Time that a world may take until nothing is left to do.
 const PEACE: Duration = Duration::from_mins(30);
 /// A run with more steps than this repeats something without a pause.
 const MOST_STEPS: usize = 5_000;

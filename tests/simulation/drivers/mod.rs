@@ -1,4 +1,4 @@
-//! What is run: random schedules of larger worlds, and every schedule of small ones.
+//! The schedules of a run: random ones of larger worlds, and every one of small ones.
 //!
 //! - `random`: one random schedule
 //! - `small`: worlds that are small enough to be walked completely

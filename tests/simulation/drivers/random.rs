@@ -33,7 +33,7 @@ const BATCH: usize = 3;
 const ALLOWANCE: Duration = Duration::from_millis(100);
 /// The time to live of most messages.
 const LIFE: Duration = Duration::from_mins(5);
-/// How long a world may take until nothing is left to do.
+/// Time that a world may take until nothing is left to do.
 const PEACE: Duration = Duration::from_mins(30);
 /// One schedule in this many has an app with a pace.
 const PACED: u32 = 20;

@@ -23,7 +23,7 @@ use crate::{
     world::{World, lock},
 };
 
-/// How far clocks differ in a small world: by a few steps.
+/// Difference of clocks in a small world: a few steps.
 const ALLOWANCE: Duration = Duration::from_millis(5);
 /// The time to live of messages that do not expire in the middle.
 const LIFE: Duration = Duration::from_mins(2);
@@ -48,100 +48,19 @@ const BATCH: usize = 2;
 pub(crate) struct Small {
     /// Its name in a schedule that is replayed.
     pub(crate) name: &'static str,
-    /// How many faults the walk of every test run places.
+    /// Number of faults that the walk of every test run places.
     pub(crate) faults: usize,
     devices: usize,
     partitions: usize,
-    /// How long a search for devices takes, in addition to the time of a step.
+    /// Duration of a search for devices, in addition to the time of a step.
     pub(crate) search: Duration,
     /// Every other device has the transport whose provider fails.
     mixed: bool,
     post: fn(&World),
 }
 
-/// Every small world.
+/// Every small world: those first that are walked soonest, so that a fault is found soon.
 pub(crate) const ALL: [Small; 14] = [
-    Small {
-        name: "envelope",
-        faults: 1,
-        devices: 4,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: envelope,
-    },
-    Small {
-        name: "broadcast",
-        faults: 1,
-        devices: 5,
-        partitions: 2,
-        search: NONE,
-        mixed: false,
-        post: broadcast,
-    },
-    Small {
-        name: "two-broadcasts",
-        faults: 1,
-        devices: 3,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: two_broadcasts,
-    },
-    Small {
-        name: "expiring",
-        faults: 1,
-        devices: 4,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: expiring,
-    },
-    Small {
-        name: "repeated",
-        faults: 1,
-        devices: 2,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: repeated,
-    },
-    Small {
-        name: "retried",
-        faults: 1,
-        devices: 3,
-        partitions: 2,
-        search: NONE,
-        mixed: false,
-        post: retried,
-    },
-    Small {
-        name: "repeated-soon",
-        faults: 1,
-        devices: 2,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: repeated_soon,
-    },
-    Small {
-        name: "retried-soon",
-        faults: 1,
-        devices: 3,
-        partitions: 2,
-        search: NONE,
-        mixed: false,
-        post: retried_soon,
-    },
-    Small {
-        name: "repeated-briefly",
-        faults: 0,
-        devices: 2,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: repeated_briefly,
-    },
     Small {
         name: "patient",
         faults: 0,
@@ -170,6 +89,51 @@ pub(crate) const ALL: [Small; 14] = [
         post: broadcast,
     },
     Small {
+        name: "expiring",
+        faults: 1,
+        devices: 4,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: expiring,
+    },
+    Small {
+        name: "repeated",
+        faults: 1,
+        devices: 2,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: repeated,
+    },
+    Small {
+        name: "repeated-soon",
+        faults: 1,
+        devices: 2,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: repeated_soon,
+    },
+    Small {
+        name: "repeated-briefly",
+        faults: 0,
+        devices: 2,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: repeated_briefly,
+    },
+    Small {
+        name: "envelope",
+        faults: 1,
+        devices: 4,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: envelope,
+    },
+    Small {
         name: "slow",
         faults: 1,
         devices: 4,
@@ -177,6 +141,42 @@ pub(crate) const ALL: [Small; 14] = [
         search: SLOW_SEARCH,
         mixed: false,
         post: broadcast,
+    },
+    Small {
+        name: "broadcast",
+        faults: 1,
+        devices: 5,
+        partitions: 2,
+        search: NONE,
+        mixed: false,
+        post: broadcast,
+    },
+    Small {
+        name: "retried",
+        faults: 1,
+        devices: 3,
+        partitions: 2,
+        search: NONE,
+        mixed: false,
+        post: retried,
+    },
+    Small {
+        name: "two-broadcasts",
+        faults: 1,
+        devices: 3,
+        partitions: 1,
+        search: NONE,
+        mixed: false,
+        post: two_broadcasts,
+    },
+    Small {
+        name: "retried-soon",
+        faults: 1,
+        devices: 3,
+        partitions: 2,
+        search: NONE,
+        mixed: false,
+        post: retried_soon,
     },
     Small {
         name: "two-transports",

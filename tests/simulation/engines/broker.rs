@@ -20,7 +20,7 @@ const NEWER: &[u8] = b"{\"v\":9";
 pub(crate) struct Queued {
     id: u64,
     pub(crate) payload: Bytes,
-    /// How often it was delivered.
+    /// Number of its deliveries.
     pub(crate) deliveries: u32,
     /// A fingerprint of its content, without its random numbers.
     print: u64,
@@ -85,7 +85,7 @@ impl Broker {
         self.arriving.push((lane, payload));
     }
 
-    /// How many queue messages concern a partition, or the whole of its message.
+    /// Returns how many queue messages concern a partition, or the whole of its message.
     pub(crate) fn about(&self, message: MessageId, partition: u32) -> u32 {
         let ready =
             self.ready.iter().flat_map(|(lane, all)| all.iter().map(|m| (*lane, &m.payload)));
@@ -99,7 +99,7 @@ impl Broker {
         ready.chain(held).chain(arriving).chain(later).filter(|one| is_about(*one)).count() as u32
     }
 
-    /// How many messages of a lane wait.
+    /// Returns how many messages of a lane wait.
     pub(crate) fn depth(&self, lane: Lane) -> usize {
         self.ready.get(&lane).map_or(0, VecDeque::len)
     }
@@ -138,7 +138,7 @@ impl Broker {
         held
     }
 
-    /// Whether a session holds a message.
+    /// Returns true if a session holds a message.
     pub(crate) fn holds(&self, id: u64, session: u64) -> bool {
         self.held.get(&id).is_some_and(|held| held.session == session)
     }
@@ -181,7 +181,7 @@ impl Broker {
         held.map(|held| parts_of(held.lane, &held.message.payload)).unwrap_or_default()
     }
 
-    /// Whether nothing is left but envelopes of a newer program.
+    /// Returns true if nothing is left but envelopes of a newer program.
     pub(crate) fn is_empty(&self) -> bool {
         let newer = newer_print();
         self.held.values().all(|held| is_newer(&held.message.payload))
@@ -189,7 +189,7 @@ impl Broker {
             && self.ready.values().flatten().all(|message| is_newer(&message.payload))
     }
 
-    /// How many envelopes of a newer program there are.
+    /// Returns the number of envelopes of a newer program.
     pub(crate) fn newer(&self) -> usize {
         let ready = self.ready.values().flatten().map(|message| &message.payload);
         let all = ready.chain(self.held.values().map(|held| &held.message.payload));

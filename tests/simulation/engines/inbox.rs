@@ -1,4 +1,4 @@
-//! What devices received and which outcomes transports gave, for all processes.
+//! The messages that devices received and the outcomes that transports gave, for all processes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,12 +12,12 @@ use push_model::{
 };
 use push_transports::Outcome;
 
-/// How a transport answered for one device of one message.
+/// A transport's answer for one device of one message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answers {
-    /// How often the message was handed to a transport for this device.
+    /// Number of times that the message was handed to a transport for this device.
     pub(crate) tries: u32,
-    /// How many of these calls ended without an outcome.
+    /// Number of these calls that ended without an outcome.
     pub(crate) without: u32,
     /// One was refused. A superseded delivery may answer after the one that superseded it.
     pub(crate) refused: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Answers {
     pub(crate) gone: bool,
 }
 
-/// What devices received.
+/// The messages that devices received.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     answers: BTreeMap<(MessageId, ClientId), Answers>,
@@ -77,12 +77,12 @@ impl Inbox {
         answers.tries += 1;
     }
 
-    /// How the transport answered for a device.
+    /// Returns how the transport answered for a device.
     pub(crate) fn answers(&self, message: MessageId, client: &ClientId) -> Answers {
         self.answers.get(&(message, client.clone())).copied().unwrap_or_default()
     }
 
-    /// Whether a message reached or was refused by any device.
+    /// Returns true if a message reached or was refused by any device.
     pub(crate) fn has_reached(&self, message: MessageId) -> bool {
         let mut answers = self.answers.iter().filter(|((id, _), _)| *id == message);
         answers.any(|(_, answers)| answers.received || answers.refused)
@@ -96,12 +96,12 @@ impl Inbox {
         }
     }
 
-    /// Whether a worker worked on a message after all of its acceptances were over.
+    /// Returns true if a worker worked on a message after all of its acceptances were over.
     pub(crate) fn was_quite_over(&self, message: &MessageId) -> bool {
         self.quite_over.contains(message)
     }
 
-    /// Whether a worker worked on a message after it was over, or a transport reported it as
+    /// Returns true if a worker worked on a message after it was over, or a transport reported it as
     /// expired.
     pub(crate) fn was_over(&self, message: &MessageId) -> bool {
         self.over.contains(message)

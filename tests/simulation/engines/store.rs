@@ -62,7 +62,7 @@ pub(crate) enum Written {
     Remove(bool),
 }
 
-/// What is needed to undo a write when the index loses it.
+/// The means to undo a write when the index loses it.
 #[derive(Debug)]
 struct Undo {
     message: MessageId,
@@ -74,11 +74,11 @@ struct Undo {
     written_off: u64,
 }
 
-/// What the index lost of one message.
+/// The index's losses about one message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LostWrites {
     pub(crate) something: bool,
-    /// Whether that was after the last closing check.
+    /// True if that was after the last closing check.
     pub(crate) since_last_look: bool,
     pub(crate) write_offs: u64,
 }
@@ -193,7 +193,7 @@ impl Store {
         self.ledger.get(message).cloned()
     }
 
-    /// Whether a worker has read a whole entry, or tried to.
+    /// Returns true if a worker has read a whole entry, or tried to.
     pub(crate) fn was_looked_at(&self, message: &MessageId) -> bool {
         self.looked_at.contains(message)
     }
@@ -294,13 +294,13 @@ impl Store {
         outcome
     }
 
-    /// How long ago a recall of this message took effect.
+    /// Returns how long ago a recall of this message took effect.
     pub(crate) fn recalled_for(&self, message: &MessageId, now: UnixMillis) -> Option<u64> {
         let at = self.recalled.get(message).copied().flatten()?;
         Some(now.since(at).as_millis() as u64)
     }
 
-    /// Whether there was a recall of this message.
+    /// Returns true if there was a recall of this message.
     pub(crate) fn was_recalled(&self, message: &MessageId) -> bool {
         self.recalled.contains_key(message)
     }
@@ -342,7 +342,7 @@ impl Store {
         self.evicted.get(&(*message, dedup_nonce)).copied().unwrap_or_default()
     }
 
-    /// How many writes the index could lose.
+    /// Returns how many writes the index could lose.
     pub(crate) fn journal_len(&self) -> usize {
         self.journal.len()
     }
@@ -398,7 +398,7 @@ impl Store {
         custody.lost_write(saved, message, touched);
     }
 
-    /// What the index lost of a message.
+    /// Returns what the index lost of a message.
     pub(crate) fn lost_writes(&self, message: &MessageId) -> LostWrites {
         self.lost_writes.get(message).copied().unwrap_or_default()
     }

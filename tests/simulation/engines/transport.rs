@@ -27,14 +27,14 @@ pub(crate) struct SimTransport {
     pub(crate) failing: bool,
 }
 
-/// How long the provider of the failing transport is away, from the beginning of the world.
+/// Time for which the provider of the failing transport is away, from the beginning of the world.
 const AWAY: Duration = Duration::from_millis(150);
 
 /// What the transport names as the longest time without an outcome. A third of
 /// [`LATE_ANSWER`](crate::faults::fault::LATE_ANSWER), so that runs renew their claims.
 const LONGEST_SILENCE: Duration = Duration::from_secs(3);
 
-/// What happens for one device: the outcome, and whether it receives the message.
+/// The fate of one device: the outcome, and whether it receives the message.
 type Fate = (Outcome, bool);
 
 const SENT: Fate = (Outcome::Sent, true);
@@ -64,7 +64,7 @@ impl SimTransport {
         }));
     }
 
-    /// What happens for a device that no fault concerns.
+    /// Returns what happens for a device that no fault concerns.
     fn mood(&self, message: &Outgoing, client: &ClientId) -> Fate {
         let world = self.life.world();
         let inbox = lock(&world.inbox);
@@ -84,7 +84,7 @@ impl SimTransport {
         }
     }
 
-    /// What happens for each device.
+    /// Returns what happens for each device.
     fn fates(&self, message: &Outgoing, targets: &[Target], blow: Blow) -> Vec<Fate> {
         let half = targets.len().div_ceil(2);
         let one = |number: usize, target: &Target| match blow.fault {

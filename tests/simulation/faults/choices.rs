@@ -14,7 +14,7 @@ pub(crate) type Schedule = Vec<(u32, Fault)>;
 
 /// The most faults of a random schedule, unless `PUSH_SIM_FAULTS` gives another number.
 const FAULTS: u64 = 2;
-/// How long a step takes where a list of faults decides, in most worlds.
+/// Duration of a step where a list of faults decides, in most worlds.
 const STEP: Duration = Duration::from_millis(1);
 /// The longest half of a step where a seed decides, in milliseconds.
 pub(crate) const LONGEST_STEP: u64 = 6;
@@ -32,9 +32,9 @@ pub(crate) enum Choices {
 #[derive(Debug)]
 pub(crate) struct Random {
     random: SmallRng,
-    /// How many steps of 1000 meet a fault.
+    /// Steps in a thousand that meet a fault.
     rate: u32,
-    /// How many more faults may strike.
+    /// Number of faults that may still strike.
     left: u32,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Random {
 pub(crate) struct Listed {
     faults: Schedule,
     next: usize,
-    /// How long a search for devices takes, in addition to the time of a step.
+    /// Duration of a search for devices, in addition to the time of a step.
     search: Duration,
     /// The faults that could have struck at each step; none unless recorded.
     could: Option<Vec<Faults>>,
@@ -97,7 +97,7 @@ impl Choices {
         }
     }
 
-    /// How long a step takes before its effect, and after it.
+    /// Returns how long a step takes before its effect, and after it.
     pub(crate) fn step_takes(&mut self) -> (Duration, Duration) {
         match self {
             Self::Random(Random { random, .. }) => {
@@ -108,7 +108,7 @@ impl Choices {
         }
     }
 
-    /// How long the answer to a search takes, in addition to the time of a step.
+    /// Returns how long the answer to a search takes, in addition to the time of a step.
     pub(crate) fn search_takes(&self) -> Duration {
         match self {
             Self::Random(_) => Duration::ZERO,
@@ -184,7 +184,7 @@ pub(crate) fn write(schedule: &[(u32, Fault)]) -> String {
 /// Reads a schedule.
 ///
 /// # Errors
-/// What cannot be read.
+/// The text that cannot be read.
 pub(crate) fn read(text: &str) -> Result<Schedule, String> {
     let one = |part: &str| {
         let (step, fault) = part.split_once(':').ok_or_else(|| format!("no fault in {part}"))?;

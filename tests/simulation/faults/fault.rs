@@ -1,4 +1,4 @@
-//! What can go wrong at a step: one list, which both drivers choose from.
+//! The faults of a step: one list, which both drivers choose from.
 //!
 //! A step is one call of a worker into an engine or a transport. Which faults make sense at it
 //! depends on what is called; those of the process and of the world make sense at any.
@@ -7,26 +7,26 @@ use std::{fmt, str::FromStr, time::Duration};
 
 /// Longer than a worker may rely on what it knows about recalls.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
-/// How late a slow provider answers: long enough that a run without its queue message renews its
+/// Delay of a slow provider's answer: long enough that a run without its queue message renews its
 /// claim several times.
 pub(crate) const LATE_ANSWER: Duration = Duration::from_secs(10);
-/// How long a freeze lasts: longer than the broker takes to notice it.
+/// Duration of a freeze: longer than the broker takes to notice it.
 pub(crate) const FROZEN: Duration = Duration::from_secs(12);
-/// How long the broker takes to notice that a process is dead or frozen.
+/// Time that the broker takes to notice that a process is dead or frozen.
 pub(crate) const NOTICE: Duration = Duration::from_millis(200);
-/// How long a process takes to notice that the broker ended its session, if it gets no close.
+/// Time that a process takes to notice that the broker ended its session, if it gets no close.
 pub(crate) const UNNOTICED: Duration = Duration::from_secs(5);
-/// How long a broker with an alarm keeps a publisher waiting.
+/// Time for which a broker with an alarm keeps a publisher waiting.
 pub(crate) const BLOCKED: Duration = Duration::from_secs(40);
-/// How late a lost publish arrives after all.
+/// Delay after which a lost publish arrives after all.
 pub(crate) const ARRIVES: Duration = Duration::from_secs(2);
-/// How late a lost write takes effect after all: between two steps of its worker, and after
+/// Delay after which a lost write takes effect after all: between two steps of its worker, and after
 /// several of its tries.
 pub(crate) const GHOST_SOON: Duration = Duration::from_millis(51);
 /// See [`GHOST_SOON`].
 pub(crate) const GHOST_LATE: Duration = Duration::from_secs(3);
 
-/// How many times as long as a message is held the index is silent: long enough that a message is
+/// Silence of the index, as a multiple of the time for which a message is held: long enough that a message is
 /// handed on once.
 pub(crate) const SILENT: f64 = 1.5;
 /// See [`SILENT`]. Many more hand-ons in a row than any bounded list of them would name.
@@ -205,7 +205,7 @@ impl Fault {
         }
     }
 
-    /// Whether it makes sense at a step of this kind.
+    /// Returns true if it makes sense at a step of this kind.
     pub(crate) fn strikes(self, kind: Kind) -> bool {
         use Kind::{Ack, Deliver, Publish, Read, Requeue, Write};
         match self {
@@ -239,7 +239,7 @@ impl Fault {
         }
     }
 
-    /// Whether both can strike one step.
+    /// Returns true if both can strike one step.
     pub(crate) fn goes_with(self, other: Self) -> bool {
         match (self.part(), other.part()) {
             (Part::Process, Part::Process) | (Part::World, Part::World) => self != other,
@@ -262,7 +262,7 @@ impl Faults {
         self.0 |= fault.bit();
     }
 
-    /// Whether it is among them.
+    /// Returns true if it is among them.
     pub(crate) fn has(self, fault: Fault) -> bool {
         self.0 & fault.bit() != 0
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, when, and what happens then.
+//! Faults: when they can strike, and what happens then.
 //!
 //! - `fault`: the list of faults, and the steps at which each is possible
 //! - `choices`: which of them strike: by a seed, or by a list

@@ -19,7 +19,7 @@ use crate::{
 
 /// More partitions than a broadcast of any world has.
 const MOST_PARTITIONS: u32 = 3;
-/// How long a recall is kept that came before a worker began its message.
+/// Time for which a recall is kept that came before a worker began its message.
 const KEPT: Duration = Duration::from_hours(1);
 
 /// Carries out a fault in the world.

@@ -23,7 +23,7 @@ use push_model::{
     ledger::{Advance, Counts, PartitionState},
 };
 
-/// What each handler read of a message last.
+/// The state of a message that each handler read last.
 type Looks = Vec<(Option<tokio::task::Id>, Look)>;
 
 /// A worker's task that handles one queue message.
@@ -86,14 +86,14 @@ pub(crate) struct Custody {
     all: Vec<HandOver>,
     /// The partition that each handler read last.
     looks: BTreeMap<(u64, MessageId), Looks>,
-    /// How many hand-overs of each process and partition are excused, because the broker took the
+    /// Number of excused hand-overs of each process and partition, because the broker took the
     /// queue message from the living process.
     cut_off: BTreeMap<(u64, MessageId, u32), u32>,
-    /// How many queue messages of each partition can no longer be recognised as stale.
+    /// Number of queue messages of each partition that can no longer be recognised as stale.
     unknown_stale: BTreeMap<(MessageId, u32), u32>,
 }
 
-/// What a handler knows about a partition.
+/// A handler's knowledge about a partition.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     partition: u32,
@@ -126,7 +126,7 @@ impl Custody {
         }
     }
 
-    /// Whether it was told so and has not read the partition again.
+    /// Returns true if it was told so and has not read the partition again.
     pub(crate) fn is_in_conflict(&mut self, handler: Handler, message: MessageId) -> bool {
         self.look(handler, message).is_some_and(|look| look.in_conflict)
     }
@@ -253,7 +253,7 @@ impl Custody {
         *stale = (*stale).max(messages.saturating_sub(1));
     }
 
-    /// How often each device received a message, and how many of these receipts are excused.
+    /// Returns how often each device received a message, and how many of these receipts are excused.
     pub(crate) fn receipts(&self, message: MessageId) -> BTreeMap<ClientId, (u32, u32)> {
         let mut receipts: BTreeMap<ClientId, (u32, u32)> = BTreeMap::new();
         let (mut cut_off, mut stale) = (self.cut_off.clone(), self.unknown_stale.clone());

@@ -1,4 +1,4 @@
-//! Whether a run kept the contract.
+//! The verdict on a run: the contract was kept or broken.
 //!
 //! - `people`: all devices, and those that a push means
 //! - `custody`: batches that were sent and are not saved, and the repeats that a fault justifies

@@ -50,12 +50,12 @@ impl Push {
         self.copies.iter().map(|copy| copy.deadline).min().unwrap_or_default()
     }
 
-    /// Whether its devices are named one by one.
+    /// Returns true if its devices are named one by one.
     pub(crate) fn is_named(&self) -> bool {
         matches!(self.audience, Audience::Clients(_))
     }
 
-    /// When it was accepted first, by the world's clock.
+    /// Returns when it was accepted first, by the world's clock.
     fn accepted(&self) -> UnixMillis {
         self.copies.iter().map(|copy| copy.accepted).min().unwrap_or_default()
     }
@@ -70,7 +70,7 @@ impl Push {
         clients.iter().filter(|client| !is_known(client)).count() as u64
     }
 
-    /// Whether it must, may or must not reach a device, if clocks differ by `allowance` at most.
+    /// Tells if it must, may or must not reach a device, where clocks differ by `allowance` at most.
     pub(crate) fn means(&self, person: &Person, allowance: Duration) -> Meant {
         let first = self.accepted();
         let last = self.copies.iter().map(|copy| copy.accepted_at).max().unwrap_or_default();

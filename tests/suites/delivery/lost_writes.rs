@@ -5,7 +5,7 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::{World, everyone};
+use crate::delivery::{World, everyone};
 
 /// Flags of a worker whose closing checks come soon after a message expires.
 const SOON: [&str; 4] = ["--tune", "closing-check=1s", "--tune", "closing-rest=2s"];

@@ -3,7 +3,7 @@
 use push_tests::{amqp_url, eventually, redis_url, rogue_broker::OnPublish, stack::DEADLINE};
 use serde_json::json;
 
-use crate::{World, everyone, topic};
+use crate::delivery::{World, everyone, topic};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_is_never_acknowledged_holds_up_no_other() {
@@ -21,7 +21,7 @@ async fn a_device_that_is_never_acknowledged_holds_up_no_other() {
     let repeated: Vec<_> = received.iter().filter(|(_, received)| **received > 1).collect();
     assert_eq!(repeated, [(&topic(7), &3)], "only the silent device is tried again");
     eventually("the tries without an outcome are counted", DEADLINE, async || {
-        // The third try had one: it was the last.
+        // The third try ended with one, and was the last.
         match worker.metric(r#"push_worker_retries_total{reason="unanswered"}"#).await {
             seen if seen >= 2.0 => Ok(()),
             seen => Err(seen.to_string()),

@@ -11,7 +11,7 @@ use push_tests::{
 };
 use serde_json::json;
 
-use crate::World;
+use crate::delivery::World;
 
 /// Waits until the worker logs this.
 async fn logs(worker: &Program, what: &str) {

@@ -1,4 +1,4 @@
-//! A transport that never answers for a few devices: they hold up no others, whether those are read for the
+//! A transport that never answers for a few devices: they hold up no others, be those read for the
 //! first time, tried again, or sent at the pace of their app.
 
 use std::{
@@ -41,7 +41,7 @@ const DEVICES: usize = 24_000;
 const LATENCY: Duration = Duration::from_millis(150);
 const TIME_OUT: Duration = Duration::from_secs(15);
 
-/// Answers after [`LATENCY`], but for some devices only when their time is over.
+/// A transport that answers after [`LATENCY`], but for some devices only when their time is over.
 #[derive(Debug, Default)]
 struct Slow {
     unanswered: bool,
@@ -223,7 +223,7 @@ async fn one_device_in_a_thousand_that_is_never_answered_does_not_slow_the_other
 
 /// A broadcast of one device that is never answered and others that must not wait for it.
 async fn hurries(busy: bool, pace: Option<u32>) {
-    // In the lane of jobs, and as partitions that are shared out.
+    // Once in the job lane, and once as partitions on the task lane.
     for min_slots in [ALONE, 500] {
         let transport = Slow { unanswered: true, busy, ..Slow::default() };
         let took = broadcast(Broadcast { devices: 1000, transport, pace, min_slots }).await;

@@ -1,5 +1,5 @@
-//! A broadcast over two transports of which one is slow, silent or gone, and what a slow one is still
-//! sent after a recall or a stop.
+//! A broadcast over two transports, one of them slow, silent or gone; and the messages that a slow one still
+//! gets after a recall or a stop.
 
 use std::{fmt::Write as _, num::NonZeroU16, time::Duration};
 
@@ -10,13 +10,13 @@ use push_tests::{
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{World, everyone, topic};
+use crate::delivery::{World, everyone, topic};
 
-/// Far less than what a silent or dead broker costs its own devices.
+/// Far less than a silent or dead broker costs its own devices.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Flags of a worker: short pauses before another try, and a broker that is waited for longer than all
-/// that is measured here.
+/// measured times.
 const PATIENT: [&str; 14] = [
     "--tune",
     "partition-min-slots=500",

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use push_tests::service::built;
 
-use crate::pages::page;
+use crate::docs::pages::page;
 
 /// The page that is compared, and the command that writes it.
 const PAGE: &str = "docs/configuration.md";

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, process::Command};
 use serde::Deserialize;
 use spdx::{Expression, ParseMode};
 
-use crate::pages::root;
+use crate::docs::pages::root;
 
 #[derive(Deserialize)]
 struct Rules {
@@ -73,7 +73,7 @@ fn packages() -> Vec<Package> {
     serde_json::from_slice::<Metadata>(&output.stdout).expect("the metadata").packages
 }
 
-/// What is wrong with a package.
+/// Returns what is wrong with a package.
 fn judge(package: &Package, rules: &Rules) -> Vec<String> {
     let mut wrong = Vec::new();
     let license = package.license.as_deref().unwrap_or_default();

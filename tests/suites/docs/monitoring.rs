@@ -11,7 +11,7 @@ use std::{
 use push_tests::process::installed;
 use serde_json::Value;
 
-use crate::pages::{page, root};
+use crate::docs::pages::{page, root};
 
 /// Metrics of RabbitMQ's own plugin, `rabbitmq_prometheus`.
 const OF_RABBITMQ: [&str; 4] = [
@@ -21,7 +21,7 @@ const OF_RABBITMQ: [&str; 4] = [
     "rabbitmq_resident_memory_limit_bytes",
 ];
 
-/// What names of metrics begin with.
+/// Prefixes of the names of metrics.
 const FAMILIES: [&str; 4] = ["push_", "process_", "tokio_", "rabbitmq_"];
 
 fn monitoring() -> PathBuf {

@@ -7,14 +7,14 @@ use std::{
     process::{Command, Output},
 };
 
-use push_tests::{help::commands, service::built};
+use push_tests::{help::commands, process::installed, service::built};
 use tempfile::TempDir;
 
-use crate::pages::root;
+use crate::docs::pages::root;
 
 /// The earliest systemd that knows what the units use.
 const SYSTEMD: u32 = 250;
-/// How exposed a unit may be, by the measure of systemd, which ends at 100.
+/// Highest exposure of a unit, by the measure of systemd, which ends at 100.
 const MOST_EXPOSED: &str = "--threshold=20";
 
 /// A unit of `deploy/systemd`.

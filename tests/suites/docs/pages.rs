@@ -67,7 +67,7 @@ impl Page {
         commands
     }
 
-    /// What stands between backticks in the prose.
+    /// Returns what stands between backticks in the prose.
     pub(crate) fn code_spans(&self) -> Vec<String> {
         let prose = self.prose().collect::<Vec<_>>().join("\n");
         prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()

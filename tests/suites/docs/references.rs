@@ -1,22 +1,17 @@
-//! What the pages refer to is there: pages and headings, files, tests.
+//! Pages and headings, files and tests that the pages refer to exist.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use crate::pages::{Page, page, pages, root};
+use crate::docs::pages::{Page, page, pages, root};
 
-/// Folders of the repository. A code span that begins with one of them is a path.
-const TOP: [&str; 10] = [
-    "shared/",
-    "ingest/",
-    "fanout-worker/",
-    "transports/",
-    "broker/",
-    "pushctl/",
-    "tests/",
-    "deploy/",
-    "docs/",
-    ".ci/",
-];
+/// Returns the folders at the top of the repository, without what is built or hidden.
+fn top_folders() -> Vec<String> {
+    let entries =
+        fs::read_dir(root()).expect("the repository").map(|entry| entry.expect("an entry"));
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let names = folders.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| !name.starts_with('.') && name != "target").collect()
+}
 
 #[test]
 fn every_link_between_pages_leads_to_a_page_and_to_a_heading_of_it() {
@@ -47,12 +42,14 @@ fn every_link_between_pages_leads_to_a_page_and_to_a_heading_of_it() {
 fn every_path_that_a_page_names_exists() {
     let mut wrong = Vec::new();
     let mut seen = 0;
+    let folders = [top_folders(), vec![".ci".to_owned()]].concat();
     for page in pages() {
         for span in page.code_spans() {
-            let is_path = TOP.iter().any(|top| span.starts_with(top))
+            let begin = span.split_once('/').map(|(begin, _)| begin);
+            let is_path = begin.is_some_and(|begin| folders.iter().any(|top| top == begin))
                 && !span
                     .contains(|c: char| c.is_whitespace() || matches!(c, '{' | '*' | '<' | '…'));
-            // Some pages name paths that a reader makes: upper-case words stand for names.
+            // Some pages name paths that a reader makes, with placeholders in upper case.
             if is_path && !span.contains(|c: char| c.is_ascii_uppercase()) {
                 seen += 1;
                 if !root().join(&span).exists() {
@@ -65,9 +62,9 @@ fn every_path_that_a_page_names_exists() {
     assert!(seen > 40, "only {seen} paths were found");
 }
 
-/// The pages that name tests, each at least so many.
+/// Returns the pages that name tests, each with the least number that it names.
 fn pages_of_tests() -> [(Page, usize); 3] {
-    let hostile = "tests/suites/hostile/main.rs";
+    let hostile = "tests/suites/hostile/mod.rs";
     let source = fs::read_to_string(root().join(hostile)).expect("a source file");
     let header: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//!")).collect();
     let header = Page { name: hostile.to_owned(), text: header.join("\n") };
@@ -77,8 +74,7 @@ fn pages_of_tests() -> [(Page, usize); 3] {
 #[test]
 fn every_test_that_holds_a_guarantee_or_repeats_an_attack_exists() {
     let mut tests = BTreeSet::new();
-    for folder in ["tests", "shared", "ingest", "fanout-worker", "transports", "broker", "pushctl"]
-    {
+    for folder in top_folders() {
         collect_functions(&root().join(folder), &mut tests);
     }
     let mut missing = Vec::new();

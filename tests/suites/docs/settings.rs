@@ -7,7 +7,7 @@ use std::{
 
 use push_tests::help::commands;
 
-use crate::pages::{page, pages, root};
+use crate::docs::pages::{page, pages, root};
 
 /// Flags of cargo, of Docker and of the commands in deploy/ that the pages show, and the flag that no
 /// help shows.
@@ -32,7 +32,7 @@ const OF_OTHERS: [&str; 14] = [
 const TUNE: &str = "--tune";
 const TUNE_VARIABLE: &str = "PUSH_TUNE";
 
-/// What each program, each command of `pushctl` and each script says of itself.
+/// Returns what each program, each command of `pushctl` and each script says of itself.
 fn help() -> BTreeMap<String, String> {
     let mut help: BTreeMap<String, String> =
         commands().into_iter().map(|command| (command.name(), command.help)).collect();

@@ -10,7 +10,7 @@ use push_tests::{
 };
 use tempfile::TempDir;
 
-use crate::pages::page;
+use crate::docs::pages::page;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

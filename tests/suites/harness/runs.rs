@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::PathBuf,
     process::{Command, ExitStatus},
 };
 
@@ -11,14 +12,17 @@ use push_tests::{
         Output, Process,
         tree::{Identity, still_running, tree_of},
     },
+    run::Shared,
     servers::{Mosquitto, RabbitMq},
 };
 use rustix::process::Signal;
 
-use crate::DEADLINE;
+use crate::harness::DEADLINE;
 
 /// The program under test.
 const TEST_SERVERS: &str = env!("CARGO_BIN_EXE_test-servers");
+/// A command that tells where its run can be asked for servers, and then waits.
+const ASKABLE: &str = r#"echo "$PUSH_TEST_SERVERS" >told; mv told started; exec sleep 600"#;
 
 #[tokio::test]
 async fn a_dropped_server_is_gone_with_its_children_and_its_folder() {
@@ -42,9 +46,25 @@ async fn test_servers_leaves_with_the_exit_code_of_its_command() {
 }
 
 #[tokio::test]
+async fn a_run_starts_the_servers_that_its_tests_ask_for_and_no_other() {
+    let mut run = Run::start(ASKABLE);
+    let socket = run.socket().await;
+    let url = || Shared::Redis.url(&socket).unwrap();
+    assert_eq!(url(), url(), "it is started once");
+    let running = tree_of(run.process.id()).unwrap();
+    let is_running = |server: &str| running.iter().any(|process| process.command.contains(server));
+    assert!(is_running("redis-server"), "{running:?}");
+    assert!(!is_running("beam") && !is_running("mosquitto"), "{running:?}");
+
+    run.process.kill();
+
+    run.leaves_nothing(&running).await;
+}
+
+#[tokio::test]
 async fn an_interrupted_run_leaves_nothing_behind() {
-    let mut run = Run::start("echo started >started; exec sleep 600");
-    let running = run.wait_until_started().await;
+    let mut run = Run::start(ASKABLE);
+    let running = run.start_all_servers().await;
 
     run.process.signal_all(Signal::INT);
 
@@ -54,8 +74,8 @@ async fn an_interrupted_run_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_killed_run_leaves_nothing_behind() {
-    let mut run = Run::start("echo started >started; exec sleep 600");
-    let running = run.wait_until_started().await;
+    let mut run = Run::start(ASKABLE);
+    let running = run.start_all_servers().await;
 
     run.process.kill();
 
@@ -81,12 +101,21 @@ impl Run {
         Self { process, folder }
     }
 
-    /// Waits until the command runs; gives the processes of the run.
-    async fn wait_until_started(&self) -> Vec<Identity> {
-        eventually("the command runs", DEADLINE, async || {
-            fs::read(self.folder.path().join("started")).map_err(|error| error.to_string())
-        })
-        .await;
+    /// Returns where the run can be asked for servers, once its command runs.
+    async fn socket(&self) -> PathBuf {
+        let started = self.folder.path().join("started");
+        let told = eventually("the command runs", DEADLINE, async || {
+            fs::read_to_string(&started).map_err(|error| error.to_string())
+        });
+        PathBuf::from(told.await.trim())
+    }
+
+    /// Asks for every server; returns the processes of the run.
+    async fn start_all_servers(&self) -> Vec<Identity> {
+        let socket = self.socket().await;
+        for server in Shared::ALL {
+            server.url(&socket).unwrap();
+        }
         let running = tree_of(self.process.id()).unwrap();
         for part in ["redis-server", "beam", "epmd", "mosquitto", "sleep 600"] {
             let found = running.iter().any(|process| process.command.contains(part));

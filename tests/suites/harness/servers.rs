@@ -19,7 +19,7 @@ use push_tests::{
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use crate::DEADLINE;
+use crate::harness::DEADLINE;
 
 #[tokio::test]
 async fn the_servers_of_the_run_answer_at_their_urls() {

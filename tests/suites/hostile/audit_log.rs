@@ -1,11 +1,11 @@
-//! What the audit log of a program says about failed logins.
+//! Failed logins in the audit log of a program.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use push_tests::eventually;
 use serde_json::Value;
 
-/// How long a program that logs often may take to do it.
+/// Deadline for a line of a program that logs often.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Flags of a program that logs failed logins at once.

@@ -16,7 +16,7 @@ use push_tests::{
 use pushctl::device::subscriber::Subscriber;
 use tempfile::TempDir;
 
-use crate::{
+use crate::hostile::{
     audit_log::{AT_ONCE, AT_STOP, failed_logins, wait_for},
     standalone::{APP, LONG},
 };

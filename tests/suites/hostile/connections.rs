@@ -18,12 +18,12 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{standalone::Standalone, support::client::Connection};
+use crate::hostile::{standalone::Standalone, support::client::Connection};
 
-/// How long an honest client may wait meanwhile. The service ends an idle connection after 10 s,
+/// Longest wait of an honest client meanwhile. The service ends an idle connection after 10 s,
 /// so with half of it none had to end by itself.
 const A_MOMENT: Duration = Duration::from_secs(5);
-/// So long after its accept a connection without a byte counts as idle.
+/// Age from which a connection without a byte counts as idle.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// A connection from this address of the loopback network.
@@ -47,7 +47,7 @@ async fn ask(connection: &mut Connection) -> u16 {
     timeout(A_MOMENT, connection.raw_answer()).await.expect("in time").http
 }
 
-/// Sends a push as another tenant would; gives the answer's status and text.
+/// Sends a push as another tenant would; returns the answer's status and text.
 async fn push(stack: &Stack, url: &str) -> (u16, String) {
     let body = json!({"type": 1, "time_to_live": 60, "condition": {"type": 0}}).to_string();
     let url = format!("{url}/v1/message/push/{APP}");
@@ -82,7 +82,7 @@ async fn more_idle_connections_than_files_may_be_open_keep_no_one_from_an_answer
     drop(strangers);
 }
 
-/// So many connections at once, each of which is answered again when all of them are open.
+/// Opens as many connections as are told, each of which is answered again when all of them are open.
 async fn are_all_served(connections: usize, address: SocketAddr) -> Vec<Connection> {
     let open = idle(connections, Ipv4Addr::LOCALHOST, address).await;
     let mut open: Vec<_> = open.into_iter().map(Connection::over).collect();

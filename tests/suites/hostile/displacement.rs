@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{
+use crate::hostile::{
     embedded_broker::{CONNACK, DEADLINE, MQTT_5, login},
     standalone::{LONG, Standalone},
 };
@@ -17,7 +17,7 @@ use crate::{
 const DEVICES: usize = 60;
 /// The pause between two idle connections: 100 a second.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a slow login takes, from its first byte to its last.
+/// Duration of a slow login, from its first byte to its last.
 const SLOW: Duration = Duration::from_millis(400);
 /// Devices that say nothing for a while before they log in.
 const SLOW_DEVICES: usize = 5;

@@ -1,5 +1,5 @@
 //! Attacks on the MQTT broker of `pushctl standalone`, with mosquitto's clients and bare sockets:
-//! what a stranger, and a device that wants more than its own messages, can do. A device that does
+//! by unauthenticated clients, and by a device that wants more than its own messages. A device that does
 //! nothing wrong listens meanwhile.
 
 use std::{cell::Cell, net::Ipv4Addr, time::Duration};
@@ -20,11 +20,11 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::standalone::{APP, LONG, Standalone};
+use crate::hostile::standalone::{APP, LONG, Standalone};
 
-/// How long any wait here may take.
+/// Deadline of any wait here.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-/// How long a client may run, in seconds: one that ends by itself, and one that tries for ever.
+/// Seconds that a client may run: one that ends by itself, and one that tries for ever.
 const ENDS: &str = "60";
 const TRIES: &str = "3";
 const SUBSCRIBE: [&str; 2] = [ENDS, "mosquitto_sub"];
@@ -32,7 +32,7 @@ const PUBLISH: [&str; 2] = [TRIES, "mosquitto_pub"];
 /// Subscribes to one topic, publishes to another, and prints what it receives then.
 const REQUEST: [&str; 2] = [ENDS, "mosquitto_rr"];
 const OPEN_FILES: &str = "process_open_fds";
-/// What the readers of the embedded stores may open: each has four, and opens one when reads overlap,
+/// Files that the readers of the embedded stores may open: each has four, and opens one when reads overlap,
 /// with two files.
 const OF_READERS: u64 = 2 * 4 * 2;
 /// The first byte of the answer to a login.
@@ -55,7 +55,7 @@ impl Standalone {
     }
 }
 
-/// Whether the broker has taken what one of mosquitto's clients published.
+/// Returns true if the broker has taken what one of mosquitto's clients published.
 fn is_taken(output: &str) -> bool {
     output.contains("PUBREL") || output.contains("RC:0)")
 }
@@ -65,7 +65,7 @@ async fn next(device: &mut Subscriber) -> String {
     String::from_utf8(payload.to_vec()).unwrap()
 }
 
-/// What the broker says when it ends the connection of a device.
+/// Returns what the broker says when it ends the connection of a device.
 async fn ended(device: &mut Subscriber) -> DisconnectReasonCode {
     let ended = tokio::time::timeout(DEADLINE, device.next()).await;
     match ended.expect("the device stays connected") {
@@ -109,8 +109,8 @@ async fn a_login_without_the_token_of_the_device_opens_no_session() {
         }
     }
     assert_eq!(standalone.metric("push_broker_sessions").await, 1, "only the device has one");
-    // The first four: the others have a token that was right once, as a phone may that comes again
-    // and again, and must not shut out its neighbours.
+    // Only the first four count: the others have a token that was valid once, like that of a phone which tries again
+    // and again, and which must not shut out its neighbours.
     assert_eq!(standalone.metric("push_broker_logins_failed_total").await, 8);
     let id = standalone.push("d").await;
     let payload = next(&mut listening).await;
@@ -331,7 +331,7 @@ async fn listening_in_clear_where_others_reach_it_needs_a_word() {
     }
 }
 
-/// What means something in a packet, besides what the corpora have.
+/// Tokens with a meaning in a packet, besides those in the corpora.
 const TOKENS: [&str; 7] = [
     "\0\u{4}MQTT\u{4}",
     "\0\u{4}MQTT\u{5}",
@@ -342,7 +342,7 @@ const TOKENS: [&str; 7] = [
     "\u{10}\0",
 ];
 
-/// What came over a connection, of an address of its own, until the broker ended it.
+/// Returns what came over a connection, of an address of its own, until the broker ended it.
 async fn answers(standalone: &Standalone, connection: u32, bytes: &[u8]) -> Vec<u8> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::from_bits(0x7f01_0000 + connection), 0).into()).unwrap();

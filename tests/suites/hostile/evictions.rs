@@ -1,4 +1,4 @@
-//! A service whose connections are all taken, and what becomes of those that make room.
+//! A service whose connections are all taken, and the fate of those that make room.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::hostile::{
     support::{
         client::{Connection, Request, VALID},
         service::{DEADLINE, Service},
@@ -17,7 +17,7 @@ use crate::{
     tenants::Neighbour,
 };
 
-/// How many connections were closed for others.
+/// Counts the evicted connections.
 const EVICTED: &str = "push_ingest_evicted_total";
 
 /// A connection from this address of the loopback network.

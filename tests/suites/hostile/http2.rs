@@ -21,7 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::hostile::{
     support::{
         client::{Answer, RawAnswer, VALID},
         http2,
@@ -30,13 +30,13 @@ use crate::{
     tenants::{Neighbour, push_of},
 };
 
-/// How long a push of the neighbour may take meanwhile.
+/// Deadline of a push of the neighbour meanwhile.
 const A_MOMENT: Duration = Duration::from_secs(5);
 /// Connections of one attack at once.
 const CONNECTIONS: usize = 4;
 /// Frames, or streams, of one connection that has no end of them.
 const MANY: usize = 10_000;
-/// What one request that waits for its body takes of its app's share of the memory, in bytes.
+/// Bytes that a request which waits for its body takes from its app's share of the memory.
 const WHILE_WAITING: u64 = 4096;
 /// No connection ends because it lies idle: if it ends, something was refused.
 const NEVER_IDLE: [&str; 1] = ["--tune=idle-timeout=10min"];
@@ -84,14 +84,14 @@ fn head(service: &Service) -> Vec<u8> {
     fields.map(|(name, value)| field(name, value)).concat()
 }
 
-/// What the service sent over a connection.
+/// The bytes that the service sent over a connection.
 #[derive(Debug, Default)]
 struct Received {
     /// Frames PING and SETTINGS that acknowledge one of the client.
     acknowledged: usize,
     /// The error code of GOAWAY.
     went_away: Option<[u8; 4]>,
-    /// Whether the service ended the connection.
+    /// True if the service ended the connection.
     is_ended: bool,
 }
 
@@ -161,7 +161,7 @@ impl ByHand {
     }
 }
 
-/// Sends the same bytes over some connections at once, and gives what came over each until so many
+/// Sends the same bytes over some connections at once, and returns what came over each until so many
 /// frames were acknowledged or the service ended it.
 async fn flood(service: &Service, bytes: &[u8], acknowledged: usize) -> Vec<Received> {
     let attack = (0..CONNECTIONS).map(|_| async {

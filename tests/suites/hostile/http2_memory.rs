@@ -1,4 +1,4 @@
-//! HTTP/2 clients without a secret that make the service hold much for the little that they send: heads and
+//! HTTP/2 clients without a secret that send little and make the service hold much: heads and
 //! trailers of one byte a field, heads that never end, and answers that they never read. Another client's
 //! pushes are answered meanwhile.
 
@@ -19,11 +19,11 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{client::VALID, http2, service::DEADLINE};
+use crate::hostile::support::{client::VALID, http2, service::DEADLINE};
 
-/// How much the service may grow, in bytes.
+/// Bytes by which the service may grow.
 const GROWTH: u64 = 64 << 20;
-/// How long a push may take meanwhile.
+/// Deadline of a push meanwhile.
 const A_MOMENT: Duration = Duration::from_secs(10);
 /// Streams of one connection: as many as the service allows.
 const STREAMS: u32 = 256;
@@ -66,12 +66,12 @@ fn streams() -> impl Iterator<Item = u32> {
     (0..STREAMS).map(|n| 2 * n + 1)
 }
 
-/// What begins a connection that takes no answers.
+/// Returns what begins a connection that takes no answers.
 fn no_window() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &NO_WINDOW)].concat()
 }
 
-/// An ingest that is attacked.
+/// An `ingest` under attack.
 struct Attacked {
     stack: Stack,
     address: SocketAddr,
@@ -99,7 +99,7 @@ impl Attacked {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
-    /// Connections that send these bytes at once, and stay.
+    /// Opens connections that send these bytes immediately, and stay.
     async fn attack(&self, connections: usize, bytes: &[u8]) -> Vec<TcpStream> {
         let attack = (0..connections).map(async |_| {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
@@ -198,7 +198,7 @@ async fn answers_that_are_never_read_keep_no_other_client_from_its_own() {
         attacked.serves_another_client().await;
         attacked.has_grown_little(path);
     }
-    // The answers are given up with their connections.
+    // The answers are dropped with their connections.
     for attacker in &mut attackers {
         is_ended(attacker).await;
     }

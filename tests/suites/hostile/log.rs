@@ -1,4 +1,4 @@
-//! What clients without a secret can write to the log.
+//! Log lines that clients without a secret can cause.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{audit_log, standalone::Standalone};
+use crate::{hostile::audit_log, standalone::Standalone};
 
 const A_MOMENT: Duration = Duration::from_secs(10);
 

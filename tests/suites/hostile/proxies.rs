@@ -18,7 +18,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::hostile::{
     standalone::{APP, LONG, Standalone},
     support::{
         client::{Answer, Connection, Request, VALID},

@@ -14,7 +14,7 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{
+use crate::hostile::support::{
     client::{Connection, Request, VALID},
     service::{APP, DEADLINE, Service},
 };
@@ -22,7 +22,7 @@ use crate::support::{
 const NAMED: &str =
     r#"{"type":2,"time_to_live":60,"condition":{"type":2,"client_ids":["nowhere"]}}"#;
 
-/// What the index says that the app uses.
+/// Returns what the index says that the app uses.
 async fn usage(service: &Service) -> Usage {
     let key = AppKey::first(APP.parse().unwrap());
     Usage::of(&service.index.usage(&key).await.unwrap(), UnixMillis::now())
@@ -150,7 +150,7 @@ async fn an_app_makes_no_more_ledger_entries_than_its_quota_by_pushes_nor_by_rec
     service.stop().await.unwrap();
 }
 
-/// What `pushctl` shows that the app uses: waiting messages and ledger entries.
+/// Returns what `pushctl` shows that the app uses: waiting messages and ledger entries.
 async fn shown(stack: &Stack) -> (Value, Value) {
     let shown = stack.pushctl(&["app", "show", stack::APP, "--json"]).await;
     let shown: Value = serde_json::from_str(&shown).unwrap();

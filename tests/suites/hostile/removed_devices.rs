@@ -1,4 +1,4 @@
-//! A removed device loses its login at the embedded broker, and what waited for it, also if its client id is
+//! A removed device loses its login at the embedded broker and its waiting messages, even if its client id is
 //! registered again.
 
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use push_mqtt::MqttUrl;
 use push_tests::{eventually, service::pushctl};
 use pushctl::device::subscriber::Subscriber;
 
-use crate::standalone::{APP, LONG, Standalone};
+use crate::hostile::standalone::{APP, LONG, Standalone};
 
-/// How long a removed device may stay, and as much again for a machine that is busy.
+/// Time that a removed device may stay connected, twice as long as allowed for the sake of busy machines.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Removes a device from another process than that of the broker.
@@ -26,7 +26,7 @@ async fn connect(standalone: &Standalone, name: &str, token: &str) -> Option<Sub
     Subscriber::connect(&url, &app, &client, LONG).await.ok()
 }
 
-/// Waits for the next message, and gives its message id.
+/// Waits for the next message, and returns its message id.
 async fn next_id(device: &mut Subscriber) -> String {
     let payload = tokio::time::timeout(SOON, device.next()).await.unwrap().unwrap();
     let payload: serde_json::Value = serde_json::from_slice(&payload).unwrap();

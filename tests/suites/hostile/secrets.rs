@@ -22,7 +22,7 @@ use push_tests::{
 };
 use tempfile::TempDir;
 
-use crate::{
+use crate::hostile::{
     audit_log::{AT_ONCE, AT_STOP, failed_logins, wait_for},
     support::{
         client::{Connection, Request, VALID},
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Longer than it takes to ask the index, and shorter than a recall is waited for.
+/// Longer than a request to the index takes, and shorter than the wait for a recall.
 const WHILE_RECALLING: Duration = Duration::from_millis(100);
 
 const QUOTA: u32 = 40;
@@ -81,7 +81,7 @@ async fn a_tenant_that_registers_without_end_stops_at_its_quota_and_holds_up_no_
 
     // At the quota, devices still change and go, and one that went makes room for another.
     let register = async |device: &str| {
-        // A count of the index may be a second old.
+        // The index's count may be a second old.
         eventually("there is room for another device", DEADLINE, async || {
             let answer = put(&own, APP, device, "{}").send(&service).await;
             if answer.http == 200 { Ok(()) } else { Err(answer.text) }

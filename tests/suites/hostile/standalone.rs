@@ -17,11 +17,11 @@ use pushctl::device::subscriber::Subscriber;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::registration::registered;
+use push_test_support::registration::registered;
 
-/// The app of every one.
+/// The app of every instance.
 pub(crate) const APP: &str = "news";
-/// How long a token, and a session without a connection, is valid.
+/// Lifetime of a token, and of a session without a connection.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// A running `pushctl standalone` with one app.
@@ -40,7 +40,7 @@ impl Standalone {
         Self::start_with(open_files, &[]).await
     }
 
-    /// The same, with these flags besides.
+    /// Starts it with these additional flags.
     pub(crate) async fn start_with(open_files: Option<OpenFiles>, more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let [http, mqtt] = [(); 2].map(|()| free_port().unwrap());
@@ -92,7 +92,7 @@ impl Standalone {
         Subscriber::connect(&url, &app, &client, LONG).await.ok()
     }
 
-    /// Registers a device and pushes to it; gives the message id.
+    /// Registers a device and pushes to it; returns the message id.
     pub(crate) async fn push(&self, name: &str) -> String {
         let headers =
             [("Authorization", self.secret.as_str()), ("Content-Type", "application/json")];

@@ -11,7 +11,7 @@ use push_model::{
 };
 use push_tests::eventually;
 
-use crate::support::{
+use crate::hostile::support::{
     client::{Connection, Request, VALID},
     service::{DEADLINE, Service},
 };

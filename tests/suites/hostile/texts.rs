@@ -1,5 +1,5 @@
 //! No program prints a secret: not in a help, not in an error, not in a log. The tests run over all
-//! settings that the programs list, so that a new one is covered. And what comes from outside commands
+//! settings that the programs list, so that a new one is covered. And text from outside commands
 //! no operator's terminal.
 
 use std::{
@@ -21,14 +21,14 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-/// How long a program may take to refuse its settings.
+/// Deadline for a program to refuse its settings.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Programs that run at once.
 const AT_ONCE: usize = 4;
 
 const MARKER: &str = "hunter2hunter2";
 
-/// What may stand in a setting that should hold a URL with a password.
+/// Mistaken values of a setting that should hold a URL with a password.
 const SECRETS: [&str; 6] = [
     "amqp://u:hunter2hunter2/@h",
     "redis://:hunter2hunter2",
@@ -79,7 +79,7 @@ fn secrets() -> BTreeSet<String> {
     of_files.filter(|name| names.contains(*name)).map(str::to_owned).collect()
 }
 
-/// A setting that is wrong anyhow, so that a program ends where the one in question is not.
+/// A setting that is wrong, so that a program ends even if the tested setting is right.
 fn wrong_besides(name: &str) -> (&'static str, &'static str) {
     if name == "PUSH_NAMESPACE" {
         ("PUSH_LEDGER_RETENTION", "5")
@@ -127,7 +127,7 @@ async fn no_error_shows_the_secret_that_a_wrong_setting_holds() {
     };
     let named = stream::iter(runs).map(one).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
     let unnamed = named.iter().filter(|named| !**named).count();
-    // A MQTT URL is checked after the settings of the engines.
+    // An MQTT URL is checked after the settings of the engines.
     assert!(unnamed * 4 < named.len(), "{unnamed} of {} errors name no setting", named.len());
 }
 

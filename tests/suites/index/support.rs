@@ -1,4 +1,4 @@
-//! What the modules of this suite share: devices and the ways to ask for them, and a connection to
+//! Helpers of this suite: devices and the ways to ask for them, and a connection to
 //! a Redis server for what the index itself does not do.
 
 use std::num::NonZeroU32;
@@ -110,14 +110,14 @@ pub(crate) async fn admin(url: &str) -> MultiplexedConnection {
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
-/// Runs a command, and gives its answer as text; empty if the answer is no text.
+/// Runs a command, and returns its answer as text; empty if the answer is no text.
 pub(crate) async fn ask(admin: &mut MultiplexedConnection, words: &[&str]) -> String {
     let mut cmd = redis::cmd(words[0]);
     let answer: redis::Value = cmd.arg(&words[1..]).query_async(admin).await.unwrap();
     redis::from_redis_value(answer).unwrap_or_default()
 }
 
-/// How many changes the server has counted.
+/// Returns how many changes the server has counted.
 pub(crate) async fn changes(admin: &mut MultiplexedConnection) -> u64 {
     let info = ask(admin, &["INFO", "persistence"]).await;
     let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));

@@ -7,7 +7,7 @@ use push_queue::Lane;
 use push_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::ingest::{
     batch_requests::{Answers, batch_request},
     support::client::{Connection, Request, VALID},
     support::service::{APP, DEADLINE, Service},
@@ -88,7 +88,7 @@ async fn a_dry_run_is_checked_and_answered_and_nothing_is_published() {
         answer.expect(400, 21005, "Message illegal: time_to_live");
         assert_eq!(service.queue.depth(Lane::Jobs).await.unwrap(), 0);
 
-        // What comes after the dry runs is the first thing at the broker.
+        // The push after the dry runs is the first message at the broker.
         let real = Request::push(&service, VALID).send(&service).await;
         service.wait_for_depth(1).await;
         let jobs = service.jobs(1).await;
@@ -104,7 +104,7 @@ async fn a_dry_run_is_checked_and_answered_and_nothing_is_published() {
 async fn who_may_push_is_checked_before_the_body_in_the_documented_order() {
     Service::run(&[], async |service| {
         let valid = Request::push(&service, VALID);
-        // Everything about these requests is wrong from some check on: the first one decides.
+        // These requests fail every check from some point on: the first check decides.
         let spoiled = Request::new("POST", "/", "not JSON").header("Content-Type", "text/plain");
         let wrong_secret = spoiled.clone().header("Authorization", "wrong");
         let table = [

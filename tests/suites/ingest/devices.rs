@@ -20,7 +20,7 @@ use push_tests::eventually;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::{
+use crate::ingest::{
     support::client::{Answer, Request, VALID},
     support::service::{APP, DEADLINE, Service},
 };
@@ -75,7 +75,7 @@ async fn an_app_that_went_to_another_store_takes_no_push_and_no_change_of_a_devi
         let batch = Request::push(&service, VALID).path("/v1/message/push/app/batch");
         let batch = batch.header("Content-Type", "application/x-ndjson");
         assert_eq!(batch.send(&service).await.http, 503);
-        // What it knows it tells, for what was accepted before.
+        // It reports the messages that were accepted before.
         assert_eq!(call(&service, "GET", path, "").await.http, 200);
         service.stop().await.unwrap();
     })
@@ -214,7 +214,7 @@ async fn a_message_that_waits_in_the_queue_is_shown_and_can_be_recalled() {
     assert_eq!((&recalled["state"], &recalled["sent"]), (&json!("recalled"), &json!(0)));
     assert_eq!(call(&service, "GET", &path, "").await.body["result"], recalled);
 
-    // With a key the id says that it is this app's, but not whether it is still kept.
+    // The id shows that the message is this app's, but not if its entry is still kept.
     let keyed = Request::push(&service, VALID).header("Idempotency-Key", "order-1");
     let path = format!("/v1/message/{APP}/{}", keyed.send(&service).await.message_id());
     call(&service, "GET", &path, "").await.expect(404, 404, "this app has no such message");

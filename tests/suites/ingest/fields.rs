@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::ingest::{
     support::client::{Connection, Request},
     support::service::Service,
 };

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::ingest::{
     batch_requests::Answers,
     support::{
         client::{Answer, RawAnswer, VALID},
@@ -55,7 +55,7 @@ pub(crate) async fn exchange(http2: &Http2, request: Request<Full<Bytes>>) -> Re
     read(&head, Some(&sent), answer).await
 }
 
-/// Reads an answer to its end, and holds it against the description of the API. `sent` is the body
+/// Reads an answer to its end, and compares it with the description of the API. `sent` is the body
 /// of its request, if it was sent whole.
 async fn read(head: &Parts, sent: Option<&[u8]>, answer: Response<Incoming>) -> Read {
     let RawAnswer { http: status, headers, text } = http2::whole(answer).await;
@@ -285,7 +285,7 @@ async fn requests_over_all_connections_are_bounded_and_each_connection_has_one()
     service.stop().await.unwrap();
 }
 
-/// A client that sends the whole body however it is answered meanwhile.
+/// A client that sends the whole body, whatever answer comes meanwhile.
 #[tokio::test]
 async fn an_early_answer_reaches_clients_that_still_send_the_body() {
     // Larger than the windows, so it is not whole when the answer comes.

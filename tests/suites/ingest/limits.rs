@@ -1,6 +1,6 @@
-//! The bounds on what one client, and all clients together, may make the service hold.
+//! The bounds on the data that one client, and all clients together, may make the service hold.
 
-use crate::{
+use crate::ingest::{
     support::client::{Answer, Connection, Request, VALID},
     support::service::{DEADLINE, Service},
 };
@@ -98,7 +98,7 @@ async fn in_use(service: &Service, connections: usize) -> Vec<Connection> {
     in_use
 }
 
-/// Connections that are in use, and the refusal of one more. In use a connection is for a second
+/// Connections that are in use, and the refusal of one more. A connection counts as in use for a second
 /// while its body does not come, so a machine that is slower than that makes another try.
 async fn refused(service: &Service, connections: usize) -> (Vec<Connection>, Answer) {
     push_tests::eventually("a connection is refused", DEADLINE, async || {

@@ -9,7 +9,7 @@ use push_tests::{
     servers::{RabbitMq, Redis},
 };
 
-use crate::{
+use crate::ingest::{
     support::client::{Request, VALID},
     support::service::{DEADLINE, Service},
 };

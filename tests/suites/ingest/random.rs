@@ -1,4 +1,4 @@
-//! Whatever comes in, the answer is a 2xx or 4xx in the documented shape, and the service lives.
+//! Random input is answered with a 2xx or 4xx in the documented shape, and the service goes on.
 
 use proptest::{
     prelude::*,
@@ -7,16 +7,16 @@ use proptest::{
 use serde_json::{Map, Number, Value};
 use tokio::runtime::Runtime;
 
-use crate::{
+use crate::ingest::{
     batch_requests::{Answers, batch_request_of},
     support::client::{Connection, Request, VALID},
     support::service::Service,
 };
 
-/// How many inputs are tried in one test.
+/// Inputs of one test.
 const CASES: u32 = 400;
 
-/// Tries inputs on one service, and that a good push still works afterwards.
+/// Tries inputs on one service, and checks that a good push still works afterwards.
 fn try_many<S: Strategy>(strategy: S, attempt: impl AsyncFn(&Service, S::Value) -> TestCaseResult) {
     let runtime = Runtime::new().unwrap();
     let service =
@@ -31,14 +31,14 @@ fn try_many<S: Strategy>(strategy: S, attempt: impl AsyncFn(&Service, S::Value) 
     });
 }
 
-/// Sends a body; [`crate::support::client::Answer`] checks the shape of the answer.
+/// Sends a body; [`crate::ingest::support::client::Answer`] checks the shape of the answer.
 async fn push(service: &Service, body: Vec<u8>) -> TestCaseResult {
     let answer = Request::push(service, &body).send(service).await;
     prop_assert!((200..500).contains(&answer.http), "{} to {body:?}", answer.text);
     Ok(())
 }
 
-/// The names that mean something, and one that does not.
+/// The names that have a meaning, and one that has none.
 const NAMES: [&str; 22] = [
     "dry_run",
     "type",
@@ -64,7 +64,7 @@ const NAMES: [&str; 22] = [
     "surprise",
 ];
 
-/// Values that mean something, and values that are hard to read.
+/// Values that have a meaning, and values that are hard to read.
 fn leaf() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -200,7 +200,7 @@ fn random_lines_are_each_answered_as_if_they_had_come_alone() {
 
 #[test]
 fn random_bytes_instead_of_http_are_answered_or_ended_and_never_a_5xx() {
-    // Damaged requests reach further than bytes that are nothing at all.
+    // Damaged requests reach further into the code than random bytes.
     let damaged = (prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6))
         .prop_map(|damage| {
             let mut bytes =

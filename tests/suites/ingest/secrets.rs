@@ -11,7 +11,7 @@ use push_model::{
 };
 use push_tests::eventually;
 
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, Request, VALID},
     service::{APP, DEADLINE, Service},
 };

@@ -14,7 +14,7 @@ use push_tests::{
 };
 use serde_json::json;
 
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, RawAnswer, Request, VALID},
     service::{APP, DEADLINE, Service},
 };
@@ -22,7 +22,7 @@ use crate::support::{
 const BROKER_SECRET: &str = "what-the-broker-proves-itself-with";
 const WORKER_PASSWORD: &str = "what-the-workers-log-in-to-it-with";
 
-/// What no test can cause, and why.
+/// Answers that no test can cause, and why.
 const NOT_ON_PURPOSE: [(&str, u16); 1] = [
     // Metrics are written into memory, which does not fail.
     ("getMetrics", 500),
@@ -33,11 +33,11 @@ const OF_AN_APP: [&str; 7] =
     ["push", "pushBatch", "getMessage", "recallMessage", "putDevice", "getDevice", "deleteDevice"];
 const WITH_A_BODY: [&str; 3] = ["push", "pushBatch", "putDevice"];
 
-/// Operations with requests that `ingest` serves, unless they are spoiled.
+/// Operations with requests that `ingest` serves, unless a part of them is replaced.
 #[derive(Debug, Clone)]
 struct Served(Vec<(&'static str, Request)>);
 
-/// Which operation was answered with which status.
+/// The operations and the statuses of their answers.
 #[derive(Debug, Default)]
 struct Seen(BTreeSet<(String, u16)>);
 
@@ -109,7 +109,7 @@ impl Served {
     }
 }
 
-/// What a broker asks about a worker: it may connect, and send to a device.
+/// Returns what a broker asks about a worker: it may connect, and send to a device.
 fn questions_of_brokers() -> impl Iterator<Item = (&'static str, Request)> {
     let question = json!({
         "clientid": "worker-1", "username": "worker", "password": WORKER_PASSWORD,
@@ -236,7 +236,7 @@ async fn without_room(seen: &mut Seen) {
     let service = Service::start(&["--max-connections=2", "--max-connections-per-address=2"]).await;
     let served = Served::by(&service).await;
     for (id, request) in served.all() {
-        // In use a connection is for a second while its body does not come, so a machine that is
+        // A connection whose body does not come counts as in use for a second, so a machine that is
         // slower than that makes another try.
         eventually("a connection is refused", DEADLINE, async || {
             let mut in_use = Vec::new();

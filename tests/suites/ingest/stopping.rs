@@ -1,4 +1,4 @@
-//! Stopping: what was begun is finished, within the drain deadline.
+//! Stopping: requests that were begun are finished within the drain deadline.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::ingest::{
     support::client::{Connection, Request, VALID},
     support::service::{DEADLINE, Service},
 };
 
-/// A write that takes so long waits for the other side to read.
+/// Duration from which a write counts as waiting for the other side to read.
 const STALLED: Duration = Duration::from_secs(1);
 
 #[tokio::test]

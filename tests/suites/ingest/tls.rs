@@ -19,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
+use crate::ingest::{
     http2::exchange,
     support::{
         client::{Connection, Request, UNUSUAL, VALID},
@@ -128,7 +128,7 @@ async fn a_client_that_speaks_no_tls_or_nothing_is_closed_and_holds_no_other_up(
     let mut received = Vec::new();
     // It may be reset, because what it sent was not read.
     let _ = timeout(DEADLINE, in_clear.read_to_end(&mut received)).await.expect("in time");
-    assert!(!String::from_utf8_lossy(&received).contains("HTTP"), "no answer in clear");
+    assert!(!String::from_utf8_lossy(&received).contains("HTTP"), "no unencrypted answer");
     let stream = connect(&service, &client(&authority, &[]).await).await.unwrap();
     assert_eq!(last_push(&service, stream).await, 200);
     assert!(silent.is_ended().await && begins.is_ended().await);

@@ -1,4 +1,4 @@
-//! What only the embedded broker does: its start and stop, its sessions and their bounds.
+//! Behaviour of the embedded broker alone: its start and stop, its sessions and their bounds.
 
 use std::{error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ pub(crate) struct EmbeddedBroker {
     metrics: Registry,
 }
 
-/// Devices are who their tokens say, of whatever app.
+/// Devices of any app log in with their tokens.
 struct Keys(KeySet);
 
 #[async_trait]
@@ -265,7 +265,7 @@ async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_
         outcomes.extend(
             transport.deliver(&large, &targets(&absent), &Sending::unrestricted(now())).await,
         );
-        // Of 16 MiB one app has half, and each message counts twice.
+        // One app may have half of 16 MiB, and each message counts twice.
         assert!(embedded.metric("push_broker_waiting_bytes") <= 8 << 20);
     }
     let refused = Outcome::Later(RetryReason::Busy, None);
@@ -281,7 +281,7 @@ async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_
     );
     assert_eq!(next(&mut there).await, "another app's");
 
-    // Also of the app whose absent devices use all that they may.
+    // The same for the app whose absent devices use their whole share.
     let small = message(&app, "small", LONG);
     assert_eq!(
         transport.deliver(&small, &targets(&["here"]), &Sending::unrestricted(now())).await,
@@ -291,7 +291,7 @@ async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_
 
     for name in &absent {
         let mut back = listen(&embedded.device_url(&app, name, LONG), &app, name).await.unwrap();
-        // Whatever has come within that time is acknowledged.
+        // Messages that have come within that time are acknowledged.
         let a_moment = Duration::from_millis(500);
         while let Ok(Ok(_)) = tokio::time::timeout(a_moment, back.next()).await {}
         back.close().await;
@@ -316,7 +316,7 @@ async fn devices_connect_over_tls_only_where_the_broker_has_a_certificate() {
     let tls = Some(TlsSettings { certificate, key });
     let embedded = EmbeddedBroker::start_with(BrokerSettings { tls, ..BrokerSettings::default() });
     let app = namespace();
-    assert!(listen(&embedded.device_url(&app, "d", LONG), &app, "d").await.is_err(), "in clear");
+    assert!(listen(&embedded.device_url(&app, "d", LONG), &app, "d").await.is_err(), "unencrypted");
 
     let (id, token) = (format!("{app}:d"), embedded.token(&app, "d", LONG));
     let device = tokio::process::Command::new("mosquitto_sub")

@@ -15,7 +15,7 @@ use push_transports::{
 };
 use tempfile::TempDir;
 
-use crate::registration::registered;
+use push_test_support::registration::registered;
 
 use super::{DEADLINE, LONG, is_ready, listen, message, next, now, targets};
 
@@ -66,7 +66,7 @@ impl Broker {
         Stopped { devices, workers, folder, flags }
     }
 
-    /// Ends it without a word, and starts it again.
+    /// Kills it and starts it again.
     async fn kill_and_start(&mut self) {
         self.program.restart();
         self.program.wait_ready().await;
@@ -87,7 +87,7 @@ impl Broker {
         listen(&self.device_url(name), APP, name).await.unwrap().close().await;
     }
 
-    /// A worker sends this, and the broker takes it.
+    /// Sends this as a worker does; the broker must accept it.
     async fn send(&self, name: &str, payload: &str) {
         let url: MqttUrl = format!("mqtt://{}", self.workers.address()).parse().unwrap();
         let worker =

@@ -1,4 +1,4 @@
-//! The rogue broker of the harness: it does what a test tells it, and the transport handles that.
+//! The MQTT transport with the rogue broker of the harness, which misbehaves as a test tells it.
 
 use std::{
     num::NonZeroU16,
@@ -21,7 +21,7 @@ use push_transports::{
     mqtt::{MqttSettings, MqttTransport},
 };
 
-use crate::DEADLINE;
+use crate::mqtt::DEADLINE;
 
 #[tokio::test]
 async fn it_counts_how_often_each_topic_receives_each_message() {

@@ -47,7 +47,7 @@ async fn a_service_takes_its_settings_from_a_file_and_a_flag_goes_before_them() 
     assert!(!ingest.log().contains("warning: "), "{}", ingest.log());
     drop(ingest);
 
-    // The environment goes before the file, and a flag before both.
+    // The environment overrides the file, and a flag overrides both.
     let mut ingest = Program::start_ready("ingest", &["--config", config.path()]).await;
     ingest.set_environment(vec![
         ("PUSH_TUNE".to_owned(), "max-header=4KiB".to_owned()),

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use super::everyone;
 
-/// What shows 0 where no program has the metric of a query. It would give data to a name that no
-/// program has, so the queries are asked without it: a worker has their metrics from its start.
+/// The part of a query that shows 0 where no program has its metric. Queries are asked without it, since
+/// it would hide a misspelt name: a worker has all metrics from its start.
 const IF_ABSENT: &str = " or vector(0)";
 
 /// Every query of the dashboard, as Grafana would send it for a short time.
@@ -89,7 +89,7 @@ async fn every_query_of_the_dashboard_has_data_while_the_service_works() {
     .await;
 }
 
-/// Whether a query gives a number that is one.
+/// Returns true if a query gives a number, not NaN.
 async fn has_data(prometheus: &Prometheus, query: &str) -> bool {
     let series = prometheus.query(query).await.unwrap();
     series.iter().any(|series| series["value"][1] != "NaN")

@@ -1,5 +1,5 @@
 //! `pushctl doctor` of a whole deployment: each fault is set at the real server, and its finding says
-//! how to mend it.
+//! how to fix it.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
@@ -14,7 +14,7 @@ use push_tests::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What `doctor` found, and whether it succeeded.
+/// The findings of `doctor`, and its success.
 struct Findings {
     all: Vec<Value>,
     ok: bool,
@@ -32,7 +32,7 @@ async fn doctor(flags: &[&str]) -> Findings {
     Findings { all, ok: output.status.success() }
 }
 
-/// What was found and how it is mended, as the table shows it.
+/// Returns the finding and its remedy, as the table shows them.
 fn text(finding: &Value) -> String {
     let [detail, mend] = ["detail", "mend"].map(|key| finding[key].as_str().unwrap_or_default());
     format!("{detail}; {mend}")
@@ -137,7 +137,7 @@ async fn doctor_tells_a_refused_login_and_another_service_from_a_queue_that_is_a
         let findings = doctor(&["--data-dir", data, "--queue-url", &url]).await;
         findings.says("queue", "error", "check user, password and virtual host in --queue-url");
     }
-    // Something that answers every connection as a web server does.
+    // A listener that answers every connection as a web server does.
     let web = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = web.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -291,7 +291,7 @@ async fn doctor_asks_running_programs_whether_they_are_ready_and_which_version_t
     findings.says("programs", "error", "start it, or check --ops");
     findings.says("program version", "ok", &format!("{of_ingest}: ingest "));
 
-    // An ingest has no such answer where producers connect.
+    // An `ingest` gives no such answer where producers connect.
     let wrong = stack.ingest_url(0);
     let findings = doctor(&[&engines[..], &["--ops", &wrong]].concat()).await;
     findings.says("programs", "error", "is no report");
@@ -415,7 +415,7 @@ async fn a_store_that_cannot_be_seen_is_an_error_that_names_the_user_to_look_as(
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
-    // Below a file nothing can be looked at, also not by root, who may look into every folder.
+    // Nothing below a file can be looked at, not even by root, who may look into every folder.
     let data = file.join("data");
     let findings = doctor(&["--data-dir", data.to_str().unwrap()]).await;
     for subject in ["queue", "index"] {

@@ -1,4 +1,4 @@
-//! `/metrics` under load: what is counted moves as the page says.
+//! `/metrics` under load: the counts move as the page says.
 
 use std::{fs, time::Duration};
 
@@ -34,7 +34,7 @@ fn named(clients: &[&str]) -> Value {
     json!({"type": 2, "time_to_live": 600, "condition": {"type": 2, "client_ids": clients}})
 }
 
-/// Waits until a metric has a value that is right, and returns it.
+/// Waits until a metric has an expected value, and returns it.
 pub(super) async fn until(program: &Program, name: &str, is_right: impl Fn(f64) -> bool) -> f64 {
     eventually(&format!("{name} is as it should be"), DEADLINE, async || {
         let seen = program.metric(name).await;
@@ -182,7 +182,7 @@ async fn what_is_left_of_broadcasts_is_seen_by_every_worker_and_falls_to_nothing
 async fn a_broadcast_that_is_recalled_or_expired_has_nothing_left() {
     let stack = Stack::start(Servers::shared()).await;
     stack.import_crowd(40_000, 0).await;
-    // So slow that no broadcast ends by itself.
+    // Slow enough that no broadcast ends by itself.
     let mut slow = SLOW;
     slow[7] = "1s";
     let worker = stack.worker(&slow).await;
@@ -269,7 +269,7 @@ async fn a_broadcast_whose_entry_stays_open_after_its_end_is_overdue_until_it_cl
     stack.push(&everyone(10)).await;
     until(&hung, "push_broadcasts_open", |open| open == 1.0).await;
     until(&worker, overdue, |broadcasts| broadcasts == 1.0).await;
-    // The other worker takes over what it had.
+    // The other worker takes over its part.
     drop(hung);
     until(&worker, overdue, |broadcasts| broadcasts == 0.0).await;
 }
@@ -343,7 +343,7 @@ async fn the_files_of_embedded_stores_are_as_large_as_the_metrics_say_and_have_r
     }
 }
 
-/// How long a scrape may take while a store is frozen.
+/// Deadline of a scrape while a store is frozen.
 const SCRAPE: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]

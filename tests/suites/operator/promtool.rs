@@ -35,7 +35,7 @@ fn classic(open_metrics: &str) -> String {
 /// Checks the metrics of a program, as it publishes them.
 ///
 /// # Errors
-/// What promtool says of them.
+/// Runs promtool on them.
 pub(super) fn check(open_metrics: &str) -> Result<(), String> {
     let promtool = installed("promtool").expect("promtool: ./tests/run installs Prometheus");
     let mut promtool = Command::new(promtool)

@@ -1,5 +1,5 @@
 //! `/readyz`: which part of a program does not work and since when, with servers that answer and
-//! store nothing, that hang, that are not there yet; and while a program stops.
+//! store nothing, that hang, or that have not started yet; and while a program stops.
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, task::JoinSet};
 
-/// Waits until the program says this of itself.
+/// Waits until the program reports this state.
 async fn until(what: &str, program: &Program, says: impl Fn(&Readiness) -> bool) -> Readiness {
     eventually(what, DEADLINE, async || match program.readiness().await {
         Ok(readiness) if says(&readiness) => Ok(readiness),
@@ -127,7 +127,7 @@ async fn a_store_of_the_ledgers_own_is_a_part_of_its_own() {
     assert_eq!(seen.part("index")["status"], "ok");
 }
 
-/// Checks that take for ever, so that an answer that waited for one would never come.
+/// Settings with checks that take for ever, so that an answer that waited for one would never come.
 const ENDLESS: [&str; 10] = [
     "--tune",
     "health-timeout=1h",
@@ -202,7 +202,7 @@ fn dry_run(stack: &Stack) -> Request {
     push_request(stack, &body.to_string())
 }
 
-/// Waits until the checks of both stores hang, and gives when each of them ended last.
+/// Waits until the checks of both stores hang, and returns when each of them ended last.
 async fn last_checks(program: &Program) -> [Value; 2] {
     let mut last = [Value::Null, Value::Null];
     for (part, checked) in ["queue", "index"].into_iter().zip(&mut last) {
@@ -269,7 +269,7 @@ async fn readiness_is_answered_from_memory_under_load_while_the_stores_hang() {
     until("it is ready again", &impatient, |seen| seen.code == 200).await;
 }
 
-/// How long ago a time of an answer is.
+/// Returns how long ago a time of an answer is.
 fn age(time: &Value) -> Duration {
     let time: push_model::time::UnixMillis = time.as_str().unwrap().parse().unwrap();
     push_model::time::UnixMillis::now().since(time)

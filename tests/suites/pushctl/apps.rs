@@ -9,7 +9,7 @@ use push_index::{
 use push_model::{app::AppKey, time::UnixMillis};
 use serde_json::json;
 
-use crate::support::Store;
+use crate::pushctl::support::Store;
 
 #[tokio::test]
 async fn an_app_is_made_once_shown_without_its_secret_and_removed() {

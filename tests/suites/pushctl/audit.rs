@@ -3,7 +3,7 @@
 use push_model::time::UnixMillis;
 use serde_json::{Value, json};
 
-use crate::support::Store;
+use crate::pushctl::support::Store;
 
 #[tokio::test]
 async fn the_audit_trail_says_who_did_what_to_which_app_and_when() {

@@ -7,7 +7,7 @@ use push_queue::{
 };
 use serde_json::json;
 
-use crate::support::{DEADLINE, Store};
+use crate::pushctl::support::{DEADLINE, Store};
 
 #[tokio::test]
 async fn dead_letters_are_listed_replayed_and_dropped() {

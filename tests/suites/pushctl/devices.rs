@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{DEADLINE, Store};
+use crate::pushctl::support::{DEADLINE, Store};
 
 #[tokio::test]
 async fn an_import_reports_bad_lines_by_number_and_takes_the_rest() {

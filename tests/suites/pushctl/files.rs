@@ -6,7 +6,7 @@ use push_tests::service::built;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Runs `pushctl` under this umask and gives its standard output.
+/// Runs `pushctl` under this umask, and returns its standard output.
 fn run(umask: &str, data_dir: &Path, command: &[&str]) -> String {
     let script = format!("umask {umask}; exec \"$@\"");
     let mut shell = std::process::Command::new("sh");
@@ -28,7 +28,7 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// What doctor finds of the access to the files.
+/// Returns what doctor finds of the access to the files.
 fn found(data_dir: &Path) -> Vec<Value> {
     let findings: Vec<Value> =
         serde_json::from_str(&run("022", data_dir, &["doctor", "--json"])).unwrap();

@@ -1,5 +1,5 @@
 //! The embedded form on a full disk. Here it is a limit on the size of files, which any user can set
-//! for a process of theirs, and which fails a write as a full disk does: also one to the log.
+//! for a process of theirs. It fails a write as a full disk does, even one to the log.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::DEADLINE;
+use crate::pushctl::support::DEADLINE;
 
 /// A running `pushctl standalone` or `pushctl broker`.
 struct Embedded {
@@ -78,7 +78,7 @@ impl Embedded {
         request("POST", &url, &headers, body).await.unwrap().0
     }
 
-    /// Lets no file of the process be written, or all.
+    /// Forbids or allows the process to write files.
     fn fill_disk(&self, is_full: bool) {
         let id = Pid::from_raw(i32::try_from(self.process.id()).unwrap());
         let current = if is_full { Some(0) } else { None };

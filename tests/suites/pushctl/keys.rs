@@ -7,7 +7,7 @@ use push_model::time::UnixMillis;
 use push_tests::free_port;
 use serde_json::{Value, json};
 
-use crate::support::Store;
+use crate::pushctl::support::Store;
 
 const KEY_FILE: &str = "device-keys.json";
 

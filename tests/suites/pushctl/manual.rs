@@ -1,14 +1,10 @@
-//! What `pushctl` makes of the command lines of all programs: the manual, and completions for shells.
+//! The manual and the completions for shells, which `pushctl` writes for all programs.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use push_tests::{
     help,
+    process::installed,
     service::{pushctl_output, pushctl_output_with},
 };
 use serde_json::Value;
@@ -22,13 +18,7 @@ async fn printed(command: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Whether a program is on this machine.
-fn is_there(program: &str) -> bool {
-    let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
-    version.is_ok_and(|status| status.success())
-}
-
-/// Runs a program on a file, and gives what it complained of.
+/// Runs a program on a file, and returns its complaints.
 fn complaints(program: &str, flags: &[&str], file: &Path) -> String {
     let output = Command::new(program).args(flags).arg(file).output().unwrap();
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -59,8 +49,8 @@ async fn the_manual_has_a_page_for_each_command_with_all_of_its_settings() {
             );
         }
         assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
-        // What `man` shows pages with, if it is there.
-        if is_there("groff") {
+        // The program with which `man` shows pages, if it is installed.
+        if installed("groff").is_some() {
             let flags = ["-k", "-man", "-Tutf8", "-ww", "-rLL=160n", "-z"];
             assert_eq!(complaints("groff", &flags, &page), "", "{}", page.display());
         }
@@ -77,7 +67,7 @@ async fn shells_accept_the_completions_of_every_program() {
             assert!(script.contains("namespace"), "{shell}: {script}");
             let file = folder.path().join(format!("{program}.{shell}"));
             fs::write(&file, &script).unwrap();
-            if matches!(shell, "bash" | "zsh" | "fish") && is_there(shell) {
+            if matches!(shell, "bash" | "zsh" | "fish") && installed(shell).is_some() {
                 assert_eq!(complaints(shell, &["-n"], &file), "");
             }
             scripts.push(script);

@@ -9,7 +9,7 @@ use std::{
 use push_tests::service::{pushctl_output, pushctl_output_with};
 use tempfile::TempDir;
 
-/// Answers every request with this, on a thread that ends with the test; gives its address.
+/// Answers every request with this, on a thread that ends with the test; returns its address.
 fn serve(answer: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -26,7 +26,7 @@ fn serve(answer: String) -> String {
     address
 }
 
-/// Pushes to a server, and gives what was printed; whether it succeeded is the first.
+/// Pushes to a server; returns its success and its output.
 async fn push(server: &str, more: &[&str]) -> (bool, String, String) {
     push_with(server, more, &[]).await
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::Store;
+use crate::pushctl::support::Store;
 
 #[tokio::test]
 async fn a_secret_of_the_operators_own_must_not_be_guessable() {

@@ -1,10 +1,10 @@
-//! What a command says of its settings and its store, right and wrong.
+//! Messages of a command about its settings and its store, right and wrong ones.
 
 use std::path::Path;
 
 use push_tests::{free_port, service::pushctl_output_with};
 
-use crate::support::{Store, run_in};
+use crate::pushctl::support::{Store, run_in};
 
 #[tokio::test]
 async fn doctor_finds_a_fresh_embedded_store_in_order() {

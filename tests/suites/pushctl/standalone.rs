@@ -8,7 +8,7 @@ use push_tests::{
     service::{built, request},
 };
 
-use crate::support::{DEADLINE, Store};
+use crate::pushctl::support::{DEADLINE, Store};
 
 #[tokio::test]
 async fn standalone_says_in_one_line_which_address_is_taken() {

@@ -11,13 +11,13 @@ use push_tests::service::pushctl_output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What must happen has this long.
+/// Deadline of whatever must happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A data directory of the standalone form, for one test.
 pub(crate) struct Store(TempDir);
 
-/// How a command ended, and what it printed.
+/// The end of a command, and its output.
 pub(crate) struct Ran {
     pub(crate) ok: bool,
     pub(crate) out: String,
@@ -30,7 +30,7 @@ impl Ran {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {}", self.out))
     }
 
-    /// Asserts that it failed with one line of error, and gives that line.
+    /// Asserts that it failed with one line of error, and returns that line.
     pub(crate) fn refused(&self) -> &str {
         assert!(!self.ok, "{}", self.out);
         assert_eq!(self.err.trim_end().lines().count(), 1, "{}", self.err);
@@ -41,7 +41,7 @@ impl Ran {
 
 impl Store {
     pub(crate) fn new() -> Self {
-        // As the programs make it.
+        // With the permissions that the programs give it.
         let for_its_owner = Permissions::from_mode(0o700);
         Self(tempfile::Builder::new().permissions(for_its_owner).tempdir().unwrap())
     }

@@ -1,4 +1,4 @@
-//! Which build a program is, by `--version`: the commit, whether it is all that was built, the
+//! The build that `--version` shows: the commit, whether it is all that was built, the
 //! compiler and the target.
 //!
 //! The programs of the tests are development builds, which do not name their commit. How an optimised
@@ -96,10 +96,10 @@ impl Repository {
         }
         for role in ["AUTHOR", "COMMITTER"] {
             command.env(format!("GIT_{role}_NAME"), "a").env(format!("GIT_{role}_EMAIL"), "a@b");
-            // The second before 2024-03-01, in a year that has that day more.
+            // The second before 2024-03-01, in a leap year.
             command.env(format!("GIT_{role}_DATE"), "1709251199 +0000");
         }
-        // Nothing that the machine's own configuration asks for, as signatures.
+        // Nothing that the machine's own configuration asks for, such as signatures.
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
         command.env("CARGO_TARGET_DIR", self.path("target"));
         command

@@ -13,9 +13,9 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::support::{DEADLINE, assert_quiet, chain, next_acked, payload};
+use crate::queue::support::{DEADLINE, assert_quiet, chain, next_acked, payload};
 
-/// An event that happens at once must happen within this time, also on a busy machine.
+/// Deadline of an immediate event, even on a busy machine.
 const SOON: Duration = Duration::from_secs(3);
 
 const MEMORY: &str = "set_vm_memory_high_watermark";
@@ -36,7 +36,7 @@ fn publish(queue: &Arc<AmqpQueue>, message: &str) -> JoinHandle<Result<(), Queue
     }
 }
 
-/// The reason why a publish was refused, which must be at once.
+/// The reason of a refused publish; the refusal must be immediate.
 async fn refused(publish: JoinHandle<Result<(), QueueError>>) -> String {
     match timeout(SOON, publish).await.expect("an answer at once").unwrap() {
         Err(QueueError::Blocked(reason)) => reason.to_string(),
@@ -47,7 +47,7 @@ async fn refused(publish: JoinHandle<Result<(), QueueError>>) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_in_flight_when_an_alarm_comes_is_stored_once_and_what_comes_later_is_refused() {
     let server = RabbitMq::start().await.unwrap();
-    // With these an unconfirmed publish is overdue soon, if the server has not blocked it.
+    // Settings with which an unconfirmed publish is overdue soon, unless the server has blocked it.
     let settings = AmqpSettings {
         heartbeat: Duration::from_secs(1),
         publish_timeout: Duration::from_millis(200),

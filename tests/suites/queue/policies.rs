@@ -10,9 +10,9 @@ use push_queue::{
 use push_tests::{eventually, namespace, servers::RabbitMq};
 use tokio::time::timeout;
 
-use crate::support::{DEADLINE, next_acked, payload};
+use crate::queue::support::{DEADLINE, next_acked, payload};
 
-/// Within this time a policy must be noticed.
+/// Deadline to notice a policy.
 const NOTICED: Duration = Duration::from_secs(60);
 
 async fn connect(server: &RabbitMq, namespace: &str) -> Arc<AmqpQueue> {

@@ -1,4 +1,4 @@
-//! A server that others can change, and connections that it refuses.
+//! A server that others change, and connections that it refuses.
 
 use std::{
     collections::HashSet,
@@ -15,7 +15,7 @@ use push_queue::{Lane, Queue, QueueError};
 use push_tests::{amqp_url, eventually, free_port, namespace};
 use tokio::task::JoinSet;
 
-use crate::support::{DEADLINE, chain, connect, next_acked, payload};
+use crate::queue::support::{DEADLINE, chain, connect, next_acked, payload};
 
 /// A connection for changes that an operator could make on the server.
 struct Operator {
@@ -188,7 +188,7 @@ async fn a_wrong_password_is_an_error_that_does_not_show_it() {
 }
 
 /// The probes for policies have an expiry, so that those of a program that died go. A probe of a program that
-/// lives must not be taken for one that a policy deleted.
+/// lives must not be mistaken for one that a policy deleted.
 #[tokio::test]
 async fn a_queue_that_is_read_from_now_and_then_does_not_expire() {
     let operator = Operator::new().await;

@@ -17,7 +17,9 @@ use push_queue::{
 use push_tests::{eventually, namespace, servers::RabbitMq};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{DEADLINE, assert_quiet, chain, connect, next, next_acked, payload, text};
+use crate::queue::support::{
+    DEADLINE, assert_quiet, chain, connect, next, next_acked, payload, text,
+};
 
 /// Everything must work again within this time after a restart.
 const RECOVERY: Duration = Duration::from_secs(60);
@@ -247,7 +249,7 @@ async fn a_server_that_stops_answering_fails_a_publish_with_its_session_and_is_u
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_counts_as_usable_only_when_it_publishes_again() {
     let server = RabbitMq::start().await.unwrap();
-    // By itself it would not connect again while this test runs.
+    // It would not connect again by itself during this test.
     let pause = Duration::from_hours(1);
     let settings =
         AmqpSettings { first_pause: pause, longest_pause: pause, ..AmqpSettings::default() };

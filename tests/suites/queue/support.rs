@@ -1,4 +1,4 @@
-//! What the tests of the queue share.
+//! Helpers of the tests of the queue.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use push_queue::{
 };
 use tokio::time::timeout;
 
-/// An expected event must happen within this time.
+/// Deadline of an expected event.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
-/// How long to watch that no event happens.
+/// Time to watch that no event happens.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
 
 /// The RabbitMQ engine with short pauses, so that tests of outages are short.

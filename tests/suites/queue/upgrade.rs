@@ -10,7 +10,7 @@ use lapin::{
 use push_queue::{Lane, Queue, QueueError};
 use push_tests::{eventually, namespace, servers::RabbitMq};
 
-use crate::support::{DEADLINE, chain, connect, next_acked, payload};
+use crate::queue::support::{DEADLINE, chain, connect, next_acked, payload};
 
 /// Replaces a lane by one with the properties that earlier versions declared.
 async fn declare_as_before(channel: &Channel, namespace: &str, lane: &str) {

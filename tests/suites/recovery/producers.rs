@@ -1,4 +1,4 @@
-//! What producers do about a message that is on its way: recall it, or post it a second time.
+//! Producers recall a message that is on its way, or post it a second time.
 
 use push_tests::{
     broadcast::{BATCH, STEPS, everyone},
@@ -6,7 +6,7 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::World;
+use crate::recovery::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_requests_with_one_key_through_two_ingests_are_one_message_sent_once() {

@@ -138,7 +138,7 @@ async fn pushes_that_are_handed_on_again_and_again_while_redis_is_frozen_are_sen
     let world = World::start(redis.url(), 4).await;
     let impatient = ["--tune", "longest-hold=1ms", "--tune", "index-response-timeout=100ms"];
     let worker = world.stack.worker(&[&QUICK[..], &impatient].concat()).await;
-    // From then on `ingest` and worker know the app.
+    // Afterwards `ingest` and the worker know the app.
     let first = world.stack.push(&to(0)).await;
     world.stack.closed(&first).await;
     redis.freeze().unwrap();
@@ -148,8 +148,8 @@ async fn pushes_that_are_handed_on_again_and_again_while_redis_is_frozen_are_sen
         ids.push(world.stack.push(&to(device)).await);
     }
     let took = begun.elapsed();
-    // The length of the fault. What was asked meanwhile waits in the sockets of Redis, so claims of
-    // every message in the row arrive when it goes on.
+    // The length of the fault. Requests made meanwhile wait in the sockets of Redis, so claims of
+    // all the successive messages arrive when it goes on.
     tokio::time::sleep(FROZEN.saturating_sub(took)).await;
     redis.thaw().unwrap();
     for id in &ids {

@@ -10,7 +10,7 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::World;
+use crate::recovery::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_rabbitmq_loses_no_broadcast_and_no_program_has_to_be_restarted() {
@@ -48,12 +48,12 @@ async fn is_not_ready_for(reason: &str, program: &Program) {
     .await;
 }
 
-/// What `doctor` says about publishing: level and detail.
+/// Returns what `doctor` says about publishing: level and detail.
 async fn diagnosis(stack: &Stack) -> (Value, String) {
     let mut flags = stack.engines();
     flags.extend(["doctor", "--json"].map(str::to_owned));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    // Where it finds an error it exits with a failure, and prints its findings all the same.
+    // It exits with a failure if it finds an error, but still prints its findings.
     let output = pushctl_output(&flags).await;
     let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let found = findings.iter().find(|finding| finding["subject"] == "publishing").unwrap();

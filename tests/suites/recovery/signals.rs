@@ -1,4 +1,4 @@
-//! The signals that end a program: each of them ends it in order.
+//! The signals that end a program: each leads to an orderly end.
 
 use std::{fs, process::Command};
 
@@ -95,7 +95,7 @@ impl Place {
         .await
     }
 
-    /// The device listens until it has received so many messages; gives what was printed.
+    /// The device listens until it has received so many messages; returns what was printed.
     async fn listen(&self, count: &str) -> String {
         let broker = format!("mqtt://{}", self.mqtt.address());
         self.pushctl(&["device", "listen", "news", "d", "--mqtt-url", &broker, "--count", count])
@@ -142,7 +142,7 @@ async fn what_waits_at_the_broker_of_standalone_outlives_every_signal_that_ends_
     }
 }
 
-/// Starts standalone as part of this script of the shell, in which `RUN` is its command line; gives its log
+/// Starts standalone as part of this script of the shell, in which `RUN` is its command line; returns its log
 /// when it is ready.
 async fn start_by(
     script: &str,

@@ -11,7 +11,7 @@ use push_tests::{
     stack::{APP, DEADLINE, Servers, Stack},
 };
 
-use crate::World;
+use crate::recovery::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_worker_loses_nothing_and_repeats_at_most_a_batch_for_each_task_in_flight() {

@@ -1,8 +1,8 @@
 //! Workers that are scaled on what is left to do, as KEDA and Kubernetes do it: the number of workers is
-//! the metric divided by its target, it rises at once and falls when it was lower for a while.
+//! the metric divided by its target. It rises immediately, and falls when it was lower for a while.
 //!
-//! Each worker has an MQTT broker of its own that acknowledges so many messages a second, so that the
-//! speed of the service is that of its workers, whatever the machine is.
+//! Each worker has an MQTT broker of its own that acknowledges a fixed number of messages a second, so the
+//! number of workers decides the speed of the service, whatever the machine.
 
 use std::{
     collections::VecDeque,
@@ -18,20 +18,20 @@ use push_tests::{
 };
 use tokio::time::sleep;
 
-/// What a worker can do.
+/// Capacity of a worker.
 const DEVICES_PER_SECOND: u32 = 300;
 /// One worker alone needs 40 s for them.
 const DEVICES: u32 = 12_000;
-/// The seconds in which a backlog shall be done.
+/// Seconds in which a backlog should be done.
 const TARGET: f64 = 5.0;
 const MOST_WORKERS: usize = 6;
-/// How long a lower number is asked for before a worker is stopped.
+/// Time for which a lower number must be asked for before a worker is stopped.
 const SCALE_DOWN_AFTER: Duration = Duration::from_secs(3);
-/// How often the metric is read.
+/// Interval of reading the metric.
 const POLL: Duration = Duration::from_millis(500);
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// What KEDA's ScaledObject in deploy/k8s reads first.
+/// Metric that KEDA's ScaledObject in deploy/k8s reads first.
 const METRIC: &str = "push_broadcast_work_seconds_left";
 
 /// A fleet of workers, and how many there should be.
@@ -111,7 +111,7 @@ async fn workers_are_scaled_from_1_to_6_and_back_during_a_broadcast_and_it_ends_
 
     let ledger = stack.ledger(&id).await;
     assert_eq!(ledger["sent"], DEVICES, "{ledger}");
-    // A stop hands on what is in work, and nothing is sent twice.
+    // A stop hands on unfinished work, and nothing is sent twice.
     assert_eq!(fleet.received(), u64::from(DEVICES));
 
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! What `pushctl doctor` says of certificates and of links in clear.
+//! Findings of `pushctl doctor` about certificates and unencrypted links.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use push_tls::{
     server::TlsSettings,
 };
 
-use crate::support::settings;
+use crate::tls::support::settings;
 
 /// The error of a listener with these files, with its cause.
 fn wrong(certificate: &Path, key: &Path) -> String {

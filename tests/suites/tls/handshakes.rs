@@ -1,4 +1,4 @@
-//! Why a client does not reach a server: each reason is told by its kind, with what to mend.
+//! Reasons why a client does not reach a server: each is named by its kind, with the remedy.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -15,7 +15,7 @@ use push_tls::{
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
-use crate::support::{OPTIONS, client, failure, greeted, listen, settings};
+use crate::tls::support::{OPTIONS, client, failure, greeted, listen, settings};
 
 async fn server_with(certificate: &Certificate) -> SocketAddr {
     listen(Acceptor::new(&settings(certificate), OPTIONS).unwrap()).await

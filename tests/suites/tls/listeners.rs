@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::support::{DEADLINE, OPTIONS, client, failure, greeted, listen, settings};
+use crate::tls::support::{DEADLINE, OPTIONS, client, failure, greeted, listen, settings};
 
 /// A listener of this machine, its certificate's files, and a client that trusts it.
 async fn listener() -> (Authority, Certificate, SocketAddr, ClientTls) {

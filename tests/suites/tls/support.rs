@@ -15,10 +15,10 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// How long any wait may take.
+/// Deadline of any wait.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What every listener of these tests needs, but with files that are read again at once.
+/// Settings of every listener of these tests, but with files that are read again immediately.
 pub(crate) const OPTIONS: AcceptorOptions = AcceptorOptions {
     alpn: &[b"h2", b"http/1.1"],
     handshake_timeout: DEADLINE,

@@ -1,5 +1,5 @@
-//! A collector of traces: OTLP over HTTP, as a real one takes it. It reads what it gets with the
-//! types that OpenTelemetry publishes, and keeps it.
+//! A collector of traces over OTLP/HTTP, like a real one. It reads requests with the
+//! types that OpenTelemetry publishes, and keeps their spans.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ pub(crate) struct Received {
     pub(crate) attributes: BTreeMap<String, String>,
     /// The program.
     pub(crate) service: String,
-    /// The process of it.
+    /// The process that made it.
     pub(crate) instance: String,
     pub(crate) lasts: u64,
 }
@@ -59,9 +59,9 @@ struct State {
     spans: Mutex<Vec<Received>>,
     /// The headers of the last request.
     headers: Mutex<BTreeMap<String, String>>,
-    /// What it answers; 0 is 200.
+    /// Status of its answers; 0 is 200.
     status: AtomicU16,
-    /// Whether it answers nothing.
+    /// True if it answers nothing.
     hangs: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Collector {
         Self { address, state, task }
     }
 
-    /// Where it takes traces.
+    /// Returns where it takes traces.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

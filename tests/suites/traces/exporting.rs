@@ -15,7 +15,7 @@ const DROPPED: &str = r#"push_trace_spans_total{outcome="dropped"}"#;
 
 /// Pushes at once.
 const PUSHES: usize = 100;
-/// More of them than spans have room while they wait: each push is a span, and publishing another.
+/// More pushes than there is room for waiting spans: each push is a span, and its publish is another.
 const MOST_ROUNDS: usize = 500;
 
 #[tokio::test(flavor = "multi_thread")]

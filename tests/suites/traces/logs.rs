@@ -1,4 +1,4 @@
-//! Every line of the log says what it is about, and an outage is two lines.
+//! Log lines name their subject, and an outage is two lines.
 
 use std::collections::BTreeSet;
 
@@ -80,7 +80,7 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
     };
     let about = |line: Value| [line["span"]["message_id"].clone(), line["span"]["app"].clone()];
 
-    // Delivered too often alone: it is what ends its consumers, so its work is not begun.
+    // It was delivered alone too often, so it is what ends its consumers, and its work is not begun.
     let envelope = format!(r#"{{"v":1,"jobs":[{}]}}"#, job(1, readable)).into();
     let isolated = IsolatedEnvelope { lane: Lane::Jobs, deliveries: 5, envelope };
     queue.publish(Lane::Isolated, isolated.encode()).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
     assert_eq!(about(line(&worker, "dead letter").await), [id(1), APP.to_owned()]);
     assert!(worker.stop().await.success());
 
-    // One of several, behind one that can be read.
+    // One of several in an envelope, behind one that can be read.
     publish(format!(r#"{{"v":1,"jobs":[{},{}]}}"#, job(2, readable), job(3, ""))).await;
     let worker = stack.worker(&["--log-format", "json"]).await;
     assert_eq!(about(line(&worker, "dead letter").await), [id(3), APP.to_owned()]);
@@ -108,7 +108,7 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
 /// Requests that are refused in an outage.
 const REFUSED: u32 = 20;
 
-/// The lines of `ingest` itself, without those of what it shares with the other programs.
+/// The lines of `ingest` itself, without those of code that it shares with other programs.
 fn lines_of_ingest(ingest: &Program) -> Vec<Value> {
     let log = ingest.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -116,9 +116,9 @@ fn lines_of_ingest(ingest: &Program) -> Vec<Value> {
     lines.filter(is_own).collect()
 }
 
-/// Calls until the log says that an outage is over; gives the first warning of it since the first
-/// `before` lines, and the only line of an end. No two warnings are of the same kind: an error begins with what
-/// is of its kind, and its causes follow.
+/// Calls until the log says that an outage is over; returns the first warning of it since the first
+/// `before` lines, and the only line about its end. No two warnings may be of the same kind: an error begins with
+/// the words of its kind, and its causes follow.
 async fn the_outage<T>(
     ingest: &Program,
     before: usize,
@@ -157,7 +157,7 @@ async fn stack_with_json(servers: Servers) -> Stack {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_index_is_a_warning_and_an_end_however_many_device_calls_it_refuses() {
     let mut redis = Redis::start().await.unwrap();
-    // What the index has is not lost when it is killed.
+    // Data in the index survive its kill.
     redis.sync_always().await.unwrap();
     let stack = stack_with_json(Servers { redis: redis.url(), ..Servers::shared() }).await;
     let ingest = &stack.ingests()[1];
@@ -204,7 +204,7 @@ async fn an_outage_of_the_queue_is_a_warning_and_an_end_however_many_pushes_it_r
     let (warning, end) = the_outage(ingest, before, "the queue confirms batches again", push).await;
     assert_eq!(warning["app"], APP, "{warning}");
     assert!(warning["message_id"].is_string(), "{warning}");
-    // Those that were refused while the queue was away, and until the connection was open again.
+    // Pushes that were refused while the queue was away, and until the connection was open again.
     assert!(end["pushes"].as_u64().unwrap() >= u64::from(REFUSED), "{end}");
     assert!(end["for_ms"].as_u64().unwrap() > 0, "{end}");
 }

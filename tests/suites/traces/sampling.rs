@@ -1,4 +1,4 @@
-//! Which pushes are traced, and what a trace of several pushes looks like.
+//! The choice of pushes that are traced, and the trace of several pushes.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{
     is_connected, named, push, to_clients, traced_stack, traceparent,
 };
 
-/// How many pushes are made at once.
+/// Number of concurrent pushes.
 const AT_ONCE: usize = 64;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +63,7 @@ async fn without_a_share_only_requests_of_callers_that_sample_are_traced() {
     for _ in 0..10 {
         stack.closed(&push(&stack, &[], &to_clients(&["crowd-0"])).await).await;
     }
-    // Of two callers neither is the parent.
+    // With two callers, neither is the parent.
     let [one, other] = ["a", "b"].map(|digit| traceparent(&digit.repeat(32), "01"));
     let both = [("traceparent", one.as_str()), ("traceparent", &other)];
     push(&stack, &both, &to_clients(&["crowd-0"])).await;

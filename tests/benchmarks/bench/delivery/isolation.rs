@@ -1,4 +1,4 @@
-//! Whether a large broadcast delays others: a push to one device, and a broadcast of another app,
+//! The delay that a large broadcast causes to others: a push to one device, and a broadcast of another app,
 //! with and without broadcasts to the larger app.
 
 use std::{sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ use crate::{
     setup::{Environment, LoadedApp, Workers},
 };
 
-/// How often the ledger of the other app's broadcast is read.
+/// Interval of reading the ledger of the other app's broadcast.
 const POLL_INTERVAL: Duration = Duration::from_millis(3);
 /// The pause after each of its broadcasts.
 const PAUSE: Duration = Duration::from_millis(20);

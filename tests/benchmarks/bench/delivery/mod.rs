@@ -4,17 +4,12 @@
 //! - `fanout`: a broadcast to `discard`; `mqtt`: a broadcast over MQTT
 //! - `isolation`: other pushes while a broadcast runs
 //! - `tenants`: pushes while another app does its worst
-//! - `transports`: a broadcast while one of two transports is slow, silent or dead
-//! - `growth`, `scaling`: more workers, on a Redis Cluster and with a slow provider
 //! - `arrivals`: how long pushes to an MQTT device take, for `settled`, `isolation` and `tenants`
 
 mod arrivals;
 pub(super) mod fanout;
-pub(super) mod growth;
 pub(super) mod isolation;
 pub(super) mod mqtt;
 pub(super) mod named;
-pub(super) mod scaling;
 pub(super) mod settled;
 pub(super) mod tenants;
-pub(super) mod transports;

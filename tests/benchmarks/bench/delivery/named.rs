@@ -29,7 +29,7 @@ const REQUEST_RECORDS: usize = 500;
 const REQUESTS_IN_FLIGHT: usize = 8;
 /// Slots whose records are in one string.
 const CHUNK: u32 = 16;
-/// How long records are read before the first round.
+/// Time for which records are read before the first round.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {

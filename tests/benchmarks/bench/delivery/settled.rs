@@ -117,13 +117,13 @@ async fn full_load(
         figure: Figure::new(median(bytes), "bytes/push"),
         ceiling: None,
         ratio: None,
-        target: Target::AtMost(48.0),
+        target: Target::AtMost(32.0),
         how: "what Redis allocated more after the run, by the pushes of it".to_owned(),
     });
     Ok((rows, figure))
 }
 
-/// How long a push takes to its device while others are delivered at this rate.
+/// Returns how long a push takes to its device while others are delivered at this rate.
 async fn moderate_load(
     env: &Environment,
     loaded: &LoadedApp,

@@ -1,4 +1,4 @@
-//! What one tenant's worst does to another: the time of a push to one device while a hostile app
+//! The harm that one tenant can do to another: the time of a push to one device while a hostile app
 //! sends bodies slowly, holds connections, registers devices and broadcasts, each alone and all
 //! together.
 
@@ -23,7 +23,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 /// Requests a second that the operator allows the hostile app.
 const RATE_LIMIT: &str = "1000";
 
-/// What the hostile tenant does.
+/// The attack of the hostile tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worst {
     SlowBodies,

@@ -1,6 +1,4 @@
-//! The index: `import` of devices and their memory, `targeting` over all devices, and the `history`
-//! in the ledger.
+//! The index: `import` of devices and their memory, and `targeting` over all devices.
 
-pub(super) mod history;
 pub(super) mod import;
 pub(super) mod targeting;

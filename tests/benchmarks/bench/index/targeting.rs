@@ -106,10 +106,10 @@ struct TargetedApp<'a> {
     transport: TransportKind,
     extent: Vec<SlotRange>,
     criteria: &'a [(Attribute, &'a [&'a str])],
-    /// How many of their columns have high bytes.
+    /// Number of their columns that have high bytes.
     high: usize,
     targeting: Targeting,
-    /// How many devices match.
+    /// Number of devices that match.
     expected: u64,
 }
 

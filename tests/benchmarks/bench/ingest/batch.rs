@@ -58,7 +58,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     }])
 }
 
-/// How many pushes in batch requests were accepted since ingest started.
+/// Returns how many pushes in batch requests were accepted since ingest started.
 async fn accepted(ingest: &Program) -> f64 {
     ingest.metric("push_ingest_answers_total{call=\"push_batch_line\",status=\"200\"}").await
 }

@@ -1,8 +1,7 @@
 //! Accepting requests: `throughput` and `latency` of single pushes, `batch` requests,
-//! `registrations`, and `readiness` meanwhile.
+//! and `registrations`.
 
 pub(super) mod batch;
 pub(super) mod latency;
-pub(super) mod readiness;
 pub(super) mod registrations;
 pub(super) mod throughput;

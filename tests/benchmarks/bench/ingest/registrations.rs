@@ -31,7 +31,7 @@ const DEVICES: usize = 4096;
 const WARM_UP: Duration = Duration::from_secs(1);
 const TRANSPORT: &str = "mqtt";
 
-/// What is registered.
+/// The kind of registration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Registered devices, with the same attributes.

@@ -6,7 +6,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::app;
+use crate::index::support::app;
 
 fn event(at: u64) -> AuditEvent {
     AuditEvent {

@@ -13,7 +13,7 @@ use push_model::{
 use push_tests::{namespace, redis_url};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-use crate::support::NOW;
+use crate::index::support::NOW;
 
 /// Random sequences for each engine, each in an app of its own.
 const SEQUENCES: u64 = 12;

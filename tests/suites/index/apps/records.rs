@@ -8,7 +8,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::{NOW, device, scan_all};
+use crate::index::support::{NOW, device, scan_all};
 
 fn app(id: &str) -> App {
     App::new(id.parse().unwrap(), &Secret::generate(), UnixMillis(1))

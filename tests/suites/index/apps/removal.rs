@@ -15,9 +15,9 @@ use push_model::{
 use push_tests::{eventually, namespace, redis_url, servers::Redis};
 use redis::aio::MultiplexedConnection;
 
-use crate::support::{NOW, app, client, device, scan_all, wanted};
+use crate::index::support::{NOW, app, client, device, scan_all, wanted};
 
-/// Creates the app; gives its key, which says how many apps of its name were removed before.
+/// Creates the app; returns its key, which says how many apps of its name were removed before.
 async fn create(index: &dyn Index) -> AppKey {
     let record = App::new(app(), &Secret::generate(), NOW);
     assert!(index.create_app(&record).await.unwrap());

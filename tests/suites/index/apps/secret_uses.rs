@@ -9,7 +9,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::{NOW, app};
+use crate::index::support::{NOW, app};
 
 async fn create(index: &dyn Index) -> AppKey {
     assert!(index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap());

@@ -10,7 +10,7 @@ use push_model::{
     transfer::{Arrival, Position, Registration},
 };
 
-use crate::support::{NOW, app, client, device, scan_all};
+use crate::index::support::{NOW, app, client, device, scan_all};
 
 /// The name of an attempt.
 const FIRST: &str = "first";

@@ -1,4 +1,4 @@
-//! What an app uses of its quotas of messages.
+//! The use of an app's quotas of messages.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use push_model::{
     usage::{Usage, UsageCounts, UsageHour, UsageKind},
 };
 
-use crate::support::{NOW, app};
+use crate::index::support::{NOW, app};
 
 const RETENTION: Retention = Retention::all(Duration::from_hours(3));
 

@@ -8,7 +8,7 @@ use push_model::{
     app::AppKey, attributes::Attribute, device::NoTarget, targeting::Targeting, time::UnixMillis,
 };
 
-use crate::support::{NOW, client, device, key, scan_all, wanted};
+use crate::index::support::{NOW, client, device, key, scan_all, wanted};
 
 pub(crate) async fn a_device_comes_back_as_it_was_registered(index: &dyn Index) {
     let whole = device(

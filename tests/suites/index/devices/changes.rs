@@ -9,7 +9,9 @@ use push_model::{attributes::Attribute, device::Device};
 use push_tests::{eventually, namespace, servers::Redis};
 use redis::aio::MultiplexedConnection;
 
-use crate::support::{NOW, admin, ask, changes, client, count_all, device, key, scan_all, wanted};
+use crate::index::support::{
+    NOW, admin, ask, changes, client, count_all, device, key, scan_all, wanted,
+};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -4,9 +4,9 @@ use futures::future::{join, join_all};
 use push_index::{Index, MAX_DISTINCT_VALUES, Put, SweepStep};
 use push_model::{attributes::Attribute, device::Device};
 
-use crate::support::{NOW, client, count_all, device, key, scan_all, wanted};
+use crate::index::support::{NOW, client, count_all, device, key, scan_all, wanted};
 
-/// How many devices one call registers.
+/// Devices that one call registers.
 const AT_ONCE: usize = 8192;
 
 fn with_version(id: &str, version: usize) -> Device {

@@ -8,7 +8,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::{NOW, client, count_all, device, key, scan_all};
+use crate::index::support::{NOW, client, count_all, device, key, scan_all};
 
 fn later(millis: u64) -> UnixMillis {
     UnixMillis(NOW.0 + millis)

@@ -14,7 +14,7 @@ use push_model::{
 use push_tests::{eventually, namespace, redis_url, servers::Redis};
 use tokio::{task::yield_now, time::timeout};
 
-use crate::support::{NOW, admin, app, ask, changes, client, device, key};
+use crate::index::support::{NOW, admin, app, ask, changes, client, device, key};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

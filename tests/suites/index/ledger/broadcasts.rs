@@ -8,7 +8,7 @@ use push_model::{
 };
 
 use super::fill::RETENTION;
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 fn broadcast(devices_left: &[u32]) -> OpenBroadcast {
     OpenBroadcast {

@@ -12,7 +12,7 @@ use push_model::{
 };
 
 use super::steps::{SAVED, all_sent, at, new_entry, partitions, recall, sent};
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 pub(crate) async fn the_first_to_begin_an_entry_decides_what_it_says(index: &dyn Index) {
     let first = new_entry();

@@ -17,7 +17,7 @@ use super::fill::{
     APART, EACH, RETENTION, STEPS, beginning, entry, finish, kept, measure, new_entry, rounds,
     rounds_at, write,
 };
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 pub(crate) async fn within_its_limit_nothing_is_evicted(index: &dyn Index) {
     let steps = write(index, beginning(), STEPS / 4).await;

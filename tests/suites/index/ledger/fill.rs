@@ -17,7 +17,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 /// Steps in time, and the messages of each. A page of ids covers only a part of one step.
 pub(super) const STEPS: usize = 80;
@@ -90,7 +90,7 @@ pub(super) async fn entry(index: &dyn Index, message: &MessageId) -> Option<Entr
     index.entry(&key(), message).await.unwrap()
 }
 
-/// How many messages of each step have an entry.
+/// Returns how many messages of each step have an entry.
 pub(super) async fn kept(index: &dyn Index, steps: &[Vec<MessageId>]) -> Vec<usize> {
     let mut kept = Vec::new();
     for ids in steps {
@@ -100,7 +100,7 @@ pub(super) async fn kept(index: &dyn Index, steps: &[Vec<MessageId>]) -> Vec<usi
     kept
 }
 
-/// Runs rounds until there is nothing more to evict now; gives the last one.
+/// Runs rounds until there is nothing more to evict now; returns the last one.
 pub(super) async fn rounds(index: &dyn Index, limit: u64) -> EvictionRound {
     rounds_at(index, limit, UnixMillis::now()).await
 }

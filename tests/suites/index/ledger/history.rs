@@ -1,4 +1,4 @@
-//! What is reported of messages whose entries were evicted, and of the ledger as a whole.
+//! Reports about messages whose entries were evicted, and about the ledger as a whole.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use push_model::{
 use super::fill::{
     APART, EACH, RETENTION, STEPS, beginning, entry, finish, measure, rounds, write,
 };
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 async fn horizon_of(index: &dyn Index, message: &MessageId) -> Horizon {
     horizon(index, &key(), message, RETENTION).await.unwrap()

@@ -16,13 +16,13 @@ use push_model::{
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 /// Messages, and steps of each.
 const MESSAGES: u64 = 150;
 const STEPS: usize = 14;
 
-/// What a correct ledger keeps of one message.
+/// The entry of one message in a correct ledger.
 #[derive(Debug, Default)]
 struct Model {
     entry: Option<Entry>,

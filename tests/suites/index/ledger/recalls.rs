@@ -8,7 +8,7 @@ use push_model::{
 };
 
 use super::steps::{BUT_RECALLED, all_sent, at, new_entry, partitions, recall, sent};
-use crate::support::key;
+use crate::index::support::key;
 
 pub(crate) async fn a_recall_is_told_to_every_batch_that_follows(index: &dyn Index) {
     let new = new_entry();

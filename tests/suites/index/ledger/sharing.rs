@@ -1,4 +1,4 @@
-//! How apps share the ledger: each sees its own entries, and loses history only while it holds more than
+//! Sharing of the ledger: each app sees its own entries, and loses history only while it holds more than
 //! its share.
 
 use futures::{StreamExt, stream};
@@ -14,7 +14,7 @@ use push_model::{
 };
 
 use super::fill::{APART, beginning, measure, new_entry, rounds};
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 fn named(name: &str) -> AppKey {
     AppKey::first(name.parse().unwrap())
@@ -41,7 +41,7 @@ async fn finish(index: &dyn Index, app: &AppKey, message: MessageId) {
     assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
 }
 
-/// How many of these messages have an entry.
+/// Returns how many of these messages have an entry.
 async fn kept(index: &dyn Index, app: &AppKey, messages: &[MessageId]) -> usize {
     let entries = stream::iter(messages).map(|message| index.entry(app, message));
     entries

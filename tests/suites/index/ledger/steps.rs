@@ -10,7 +10,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::{app, key};
+use crate::index::support::{app, key};
 
 pub(super) const SAVED: AdvanceOutcome = AdvanceOutcome::Saved { recalled: false };
 /// Saved, and the worker learns that the message is recalled.

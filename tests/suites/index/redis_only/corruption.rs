@@ -18,7 +18,7 @@ use push_tests::{namespace, redis_url};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
-use crate::support::{NOW, app, client, device, key};
+use crate::index::support::{NOW, app, client, device, key};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -6,7 +6,7 @@ use push_index::{Devices, DictionarySweeps, Put, SweepStep, redis::RedisIndex};
 use push_model::attributes::Attribute;
 use push_tests::{eventually, namespace, redis_cluster_url, redis_url, servers::Redis};
 
-use crate::support::{NOW, admin, ask, client, device, key, scan_all, wanted};
+use crate::index::support::{NOW, admin, ask, client, device, key, scan_all, wanted};
 
 async fn connect(url: &str, namespace: &str) -> RedisIndex {
     RedisIndex::connect(url, namespace, Default::default()).await.unwrap()

@@ -9,7 +9,7 @@ use push_model::{
 };
 use push_tests::{namespace, redis_url};
 
-use crate::support::{admin, app, key};
+use crate::index::support::{admin, app, key};
 
 const ENTRIES: u64 = 5000;
 

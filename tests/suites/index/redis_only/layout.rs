@@ -8,7 +8,7 @@ use push_model::{
 };
 use push_tests::{namespace, redis_url};
 
-use crate::support::{NOW, app, client, device, scan_all};
+use crate::index::support::{NOW, app, client, device, scan_all};
 
 fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, IndexError>) {
     match answer {

@@ -1,4 +1,4 @@
-//! What only the engine in Redis can meet.
+//! Conditions that only the engine in Redis can meet.
 //!
 //! - `outages`: servers that were killed, are frozen, or lost their scripts
 //! - `refusals`: servers that refuse writes for a while

@@ -12,7 +12,7 @@ use push_tests::{
     servers::{Redis, RedisCluster},
 };
 
-use crate::support::{NOW, client, device, key, scan_all, wanted};
+use crate::index::support::{NOW, client, device, key, scan_all, wanted};
 
 const SETTINGS: RedisSettings = RedisSettings {
     tls: None,

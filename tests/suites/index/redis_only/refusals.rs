@@ -23,7 +23,7 @@ use push_model::{
 use push_tests::{eventually, namespace, servers::Redis};
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 
-use crate::support::{NOW, admin, app, client, device, key};
+use crate::index::support::{NOW, admin, app, client, device, key};
 
 /// A server, an index on it, and what the calls of [`Fixture::write_all`] need there.
 struct Fixture {

@@ -8,7 +8,7 @@ use push_model::{attributes::Attribute, device::Device};
 use push_tests::{namespace, servers::RedisCluster};
 use redis::aio::MultiplexedConnection;
 
-use crate::support::{NOW, admin, ask, client, count_all, device, key, one_device, wanted};
+use crate::index::support::{NOW, admin, ask, client, count_all, device, key, one_device, wanted};
 
 /// A cluster whose hash slots can be moved step by step.
 struct Resharding {

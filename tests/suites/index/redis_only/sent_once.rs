@@ -9,7 +9,7 @@ use push_tests::{
     servers::{Redis, RedisCluster},
 };
 
-use crate::support::{admin, ask, key, one_device};
+use crate::index::support::{admin, ask, key, one_device};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -1,4 +1,4 @@
-//! Which devices a broadcast reaches.
+//! The devices that a broadcast reaches.
 //!
 //! - `scanning`: reading and counting the devices that match, one call after the other
 //! - `model`: random registrations and targetings, compared with a map in memory

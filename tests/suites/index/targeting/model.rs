@@ -25,7 +25,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::{NOW, device, scan_all, scan_transport};
+use crate::index::support::{NOW, device, scan_all, scan_transport};
 
 /// Random sequences for each engine, each in an app of its own.
 const SEQUENCES: usize = 12;

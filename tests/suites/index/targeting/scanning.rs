@@ -16,7 +16,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::support::{NOW, client, count_all, device, key, scan_all, wanted};
+use crate::index::support::{NOW, client, count_all, device, key, scan_all, wanted};
 
 pub(crate) async fn pages_cover_a_slot_range_once_and_in_order_whatever_their_size(
     index: &dyn Index,

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Answers, batch_request, batch_request_of, valid_with};
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, Request, UNUSUAL, VALID},
     service::Service,
 };

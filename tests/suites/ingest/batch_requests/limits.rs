@@ -6,7 +6,7 @@ use push_queue::Lane;
 use push_tests::{amqp_url, eventually, redis_url, servers::RabbitMq};
 
 use super::{Answers, NDJSON, batch_request, batch_request_of, valid_with};
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, Request, VALID},
     service::{DEADLINE, Service},
 };

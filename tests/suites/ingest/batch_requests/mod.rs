@@ -6,7 +6,7 @@
 mod answers;
 mod limits;
 
-use crate::support::{
+use crate::ingest::support::{
     client::{Answer, Connection, Request, VALID},
     service::{APP, Service},
 };

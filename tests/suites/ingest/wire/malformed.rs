@@ -1,6 +1,6 @@
-//! Requests that are no HTTP, that two readers may read differently, or that are old or unusual.
+//! Requests that are not HTTP, that two readers may read differently, or that are old or unusual.
 
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, Request, VALID, ask},
     service::Service,
 };
@@ -63,7 +63,7 @@ async fn a_request_that_two_readers_may_read_differently_is_refused() {
         for before in ["", "GET / HTTP/1.1\r\nHost: push\r\n\r\n"] {
             for (request, why) in &heads {
                 let mut connection = Connection::open(service.address).await;
-                // What comes behind it may be a part of it, and is no request of its own.
+                // The bytes behind it may be a part of it, and are not read as a request of their own.
                 connection
                     .send(format!("{before}{request}GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
                     .await;

@@ -1,4 +1,4 @@
-//! Connections that carry something else than one usual request after the other.
+//! Connections that carry something other than one ordinary request after the other.
 
 mod malformed;
 mod sequence;

@@ -1,6 +1,6 @@
 //! Several requests over one connection, and what may stand between them.
 
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, Request, UNUSUAL, VALID},
     service::Service,
 };

@@ -7,7 +7,7 @@ use tokio::{
     net::TcpSocket,
 };
 
-use crate::{
+use crate::ingest::{
     batch_requests::batch_request_of,
     support::{
         client::{Connection, Request, UNUSUAL, VALID},

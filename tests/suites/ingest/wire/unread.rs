@@ -1,6 +1,6 @@
 //! Bodies that an answer does not need, and clients that ask before they send one.
 
-use crate::support::{
+use crate::ingest::support::{
     client::{Connection, Request, UNUSUAL, VALID},
     service::Service,
 };

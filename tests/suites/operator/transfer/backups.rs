@@ -1,5 +1,5 @@
 //! `pushctl app backup` and `pushctl app restore`: of a store in use, into another one, after an
-//! accident, killed, and of files that are not what they were.
+//! accident, killed, and of files that were changed.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -28,7 +28,7 @@ async fn an_app_of_a_running_service_is_restored_elsewhere_and_serves_the_same_s
     assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
     let bytes = fs::read(file).unwrap();
     let secret = service.secret().as_bytes();
-    assert!(!bytes.windows(secret.len()).any(|window| window == secret), "a secret is in clear");
+    assert!(!bytes.windows(secret.len()).any(|window| window == secret), "a secret is unencrypted");
     assert!(bytes.len() < 5000 * 60, "{} bytes", bytes.len());
 
     let (url, other) = (redis_url(), namespace());

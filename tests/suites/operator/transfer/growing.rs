@@ -1,7 +1,7 @@
 //! The page docs/growing.md, run as it is written: only its addresses are replaced.
 //!
 //! A device registers at the old service, is offline while a push is sent, and logs in at the new
-//! broker with what it got before: it receives what waited for it, and what the new service sends.
+//! broker with its old login: it receives the messages that waited for it, and those that the new service sends.
 
 use std::{
     collections::BTreeMap,
@@ -98,7 +98,7 @@ impl Machine {
         self.start(name, &self.blocks[name], ops)
     }
 
-    /// Runs the commands of a block to their end, and gives what they printed.
+    /// Runs the commands of a block to their end, and returns what they printed.
     async fn run(&self, name: &str) -> String {
         self.run_script(name, &self.blocks[name]).await
     }

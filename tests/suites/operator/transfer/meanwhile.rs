@@ -1,4 +1,4 @@
-//! Other commands that run during a move: a second move, an import, and an operator who changes his mind.
+//! Other commands that run during a move: a second move, an import, and an operator who changes their mind.
 //! In each meeting that is placed here an app is in service in one store only, and nothing is lost without
 //! a word.
 

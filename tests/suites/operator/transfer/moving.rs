@@ -322,10 +322,10 @@ async fn an_app_that_does_not_arrive_can_be_given_up() {
     assert_eq!(shown["devices"], 0, "{shown}");
 }
 
-/// What a phone of [`register`] waits, so that several thousand register during a move and no more.
+/// Pause of a phone of [`register`], so that several thousand register during a move and no more.
 const BETWEEN_REGISTRATIONS: Duration = Duration::from_millis(5);
 
-/// Registers devices one after the other until it is told to stop; gives those that were answered 200,
+/// Registers devices one after the other until it is told to stop; returns those that were answered 200,
 /// and whether one was refused because the app moves.
 async fn register(
     url: String,

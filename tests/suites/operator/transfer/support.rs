@@ -16,7 +16,7 @@ use push_tests::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How many devices are moved in a test in which the move is killed, unless this variable says another
+/// Devices that are moved in a test in which the move is killed, unless this variable says another
 /// number.
 const DEVICES_VARIABLE: &str = "PUSH_MOVE_DEVICES";
 const DEVICES: usize = 100_000;
@@ -56,7 +56,7 @@ impl Embedded {
         assert!(done.status.success(), "{}", error(&done));
     }
 
-    /// Where it is, as a URL.
+    /// Returns where it is, as a URL.
     pub(super) fn url(&self) -> String {
         format!("sqlite://{}", self.file().display())
     }
@@ -90,18 +90,18 @@ pub(super) async fn run(flags: &[String]) -> Ended {
     pushctl_output(&flags).await
 }
 
-/// What a command that succeeded printed.
+/// Returns what a command that succeeded printed.
 pub(super) fn json(ended: &Ended) -> Value {
     assert!(ended.status.success(), "{}", error(ended));
     serde_json::from_slice(&ended.stdout).unwrap()
 }
 
-/// What a command printed as its error.
+/// Returns what a command printed as its error.
 pub(super) fn error(ended: &Ended) -> String {
     String::from_utf8_lossy(&ended.stderr).into_owned()
 }
 
-/// What a command that failed printed as its error.
+/// Returns what a command that failed printed as its error.
 pub(super) fn refused(ended: &Ended) -> String {
     assert!(!ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
     error(ended)

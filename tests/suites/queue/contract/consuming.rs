@@ -10,7 +10,7 @@ use push_queue::Lane;
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::Engine;
-use crate::support::{DEADLINE, assert_quiet, next, next_acked, payload, text};
+use crate::queue::support::{DEADLINE, assert_quiet, next, next_acked, payload, text};
 
 pub(crate) async fn a_message_is_delivered_once_and_gone_after_its_ack(queue: Engine) {
     queue.publish(Lane::Jobs, payload("a")).await.unwrap();

@@ -7,7 +7,7 @@ use push_queue::{DeadLetter, Lane, MAX_DELIVERIES};
 use push_tests::eventually;
 
 use super::Engine;
-use crate::support::{DEADLINE, assert_quiet, next, next_acked, payload, text};
+use crate::queue::support::{DEADLINE, assert_quiet, next, next_acked, payload, text};
 
 /// Three dead letters: the reasons are `r0` to `r2`, the payloads `0` to `2`.
 async fn three_dead_letters(queue: &Engine) -> Vec<DeadLetter> {

@@ -1,4 +1,4 @@
-//! What every engine promises. Each function is one clause; it is given an empty queue.
+//! The promises of every engine. Each function is one clause and gets an empty queue.
 //!
 //! - `consuming`: deliveries, prefetch, settling
 //! - `publishing`: delays, large messages, many at once

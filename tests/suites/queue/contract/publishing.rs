@@ -10,7 +10,7 @@ use push_queue::Lane;
 use tokio::task::JoinSet;
 
 use super::Engine;
-use crate::support::{assert_quiet, next, next_acked, payload};
+use crate::queue::support::{assert_quiet, next, next_acked, payload};
 
 /// Allows for a clock of the engine that runs up to 1% faster or slower than the test's, because it
 /// is being adjusted.

@@ -7,7 +7,7 @@ use push_tests::eventually;
 use tokio::time::timeout;
 
 use super::Engine;
-use crate::support::{DEADLINE, next, next_acked, payload};
+use crate::queue::support::{DEADLINE, next, next_acked, payload};
 
 /// Ages are read from the wall clock, in whole milliseconds.
 const CLOCK: Duration = Duration::from_millis(50);

@@ -15,7 +15,7 @@ use push_tests::{
 };
 use push_tls::{client::ClientTls, failure::TlsFailure};
 
-use crate::support::client;
+use crate::tls::support::client;
 
 /// A listener's certificate files, which can be replaced, and its authority.
 struct Setting {
@@ -63,7 +63,7 @@ impl Setting {
     }
 }
 
-/// What TLS says of an error, which it must be the cause of.
+/// Returns what TLS says of an error, which it must be the cause of.
 fn failure(error: &(dyn Error + 'static)) -> TlsFailure {
     TlsFailure::of(error).unwrap_or_else(|| panic!("not a failure of TLS: {error:?}"))
 }

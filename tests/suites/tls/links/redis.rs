@@ -46,7 +46,7 @@ async fn a_client_certificate_that_is_renewed_is_shown_to_redis_on_the_next_conn
     let setting = Setting::new();
     let server = Redis::start_with_tls(setting.tls()).await.unwrap();
     let shown = setting.authority.client("worker", Validity::Now);
-    let tls = crate::support::client(&setting.authority, Some(&shown)).unwrap();
+    let tls = crate::tls::support::client(&setting.authority, Some(&shown)).unwrap();
     connect(&server.tls_url(), tls.clone()).await.unwrap();
     setting.authority.client("worker", Validity::Expired).replace(&shown);
     connect(&server.tls_url(), tls.clone()).await.unwrap_err();

@@ -29,7 +29,7 @@ const FIRST: usize = 0;
 /// The `ingest` with the old app's record in its cache.
 const SECOND: usize = 1;
 
-/// The `ingest` that is called, and the secret with which.
+/// The `ingest` that is called, and the secret of the call.
 type Caller<'a> = (usize, &'a str);
 
 struct Service(Stack);

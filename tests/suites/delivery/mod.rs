@@ -1,6 +1,6 @@
 //! The promises of the delivery protocol through faults without a crash: stores that refuse or lose
-//! writes, a broker that is slow, silent or blocked, a transport that never answers for some devices. A broker of the tests counts how often
-//! each device receives a message.
+//! writes, a broker that is slow, silent or blocked, a transport that never answers for some devices. A broker of
+//! the tests counts the deliveries to each device.
 
 #![allow(
     clippy::unwrap_used,
@@ -85,7 +85,7 @@ impl World {
         id
     }
 
-    /// How often each device received the message.
+    /// Returns how often each device received the message.
     fn received(&self, id: &str) -> BTreeMap<String, u32> {
         self.broker.received_by_topic(id)
     }
@@ -115,7 +115,7 @@ async fn a_second_request_with_one_key_is_sent_if_the_first_expired_unsent() {
         answer["result"]["message_id"].as_str().unwrap().to_owned()
     };
     let first = push().await;
-    // No worker runs until its time to live of 5 s is over. Only time ends it, so it is waited for.
+    // No worker runs until its time to live of 5 s is over.
     tokio::time::sleep(Duration::from_millis(5500)).await;
     let second = push().await;
     assert_eq!(first, second);
@@ -156,7 +156,7 @@ async fn of_two_bodies_with_one_key_the_first_is_sent_and_the_second_is_refused_
     .await;
     world.stack.closed(id).await;
     world.all_received(id, 1);
-    // Both were in one prefetch, so which of them was begun first is open.
+    // Both were in one prefetch, so either may have been begun first.
     let answers = [push(third, 600).await, push(third, 601).await];
     let mut statuses = answers.clone().map(|(status, _)| status);
     statuses.sort_unstable();

@@ -53,7 +53,7 @@ async fn traced_stack(collector: &Collector, flags: &[&str]) -> Stack {
     stack
 }
 
-/// Pushes to the `ingest` that sends traces; gives the message id.
+/// Pushes to the `ingest` that sends traces; returns the message id.
 async fn push(stack: &Stack, headers: &[(&str, &str)], body: &Value) -> String {
     let path = format!("/v1/message/push/{APP}");
     let (status, answer) = stack.call_at(1, "POST", &path, headers, body).await;
@@ -66,7 +66,7 @@ fn to_clients(clients: &[&str]) -> Value {
         "condition": {"type": 2, "client_ids": clients}})
 }
 
-/// Whether each span follows one of the others, or `root`: the caller's, or none. So none is missing.
+/// Returns true if each span follows one of the others, or `root`: the caller's, or none. So none is missing.
 fn is_connected(spans: &[Received], root: &str) -> bool {
     let ids: BTreeSet<&str> = spans.iter().map(|span| &*span.id).collect();
     spans.iter().all(|span| span.parent == root || ids.contains(&*span.parent))

@@ -1,7 +1,7 @@
 //! An app's pace over two workers, as its operator and its devices see it.
 //!
 //! No assertion depends on the speed of the machine: a slower one stays further below the pace, and
-//! what must not wait has to end before a broadcast that takes 100 s at its pace.
+//! pushes that must not wait have to end before a broadcast that takes 100 s at its pace.
 
 #![allow(
     clippy::unwrap_used,
@@ -83,7 +83,7 @@ impl<'a> OtherApp<'a> {
     }
 }
 
-/// How many devices of some messages are counted as sent, and when that was read.
+/// Devices of some messages that are counted as sent, and the time of that count.
 struct Reading {
     before: Instant,
     after: Instant,
@@ -148,7 +148,7 @@ async fn two_workers_together_keep_the_pace_of_an_app_and_hold_up_no_other_app()
     }
     assert!(put_off > 0.0, "no run ended because of the pace");
 
-    // In force for what is under way too: otherwise the rest would take longer than the deadline.
+    // The new pace applies to the broadcast under way too: otherwise the rest would take longer than the deadline.
     let changed = service.pushctl(&["app", "set", APP, "--pace", "none", "--json"]).await;
     assert_eq!(serde_json::from_str::<Value>(&changed).unwrap()["pace"], Value::Null);
     let ledger = service.closed(&broadcast).await;

@@ -1,4 +1,4 @@
-//! What an operator sees of the service and does with it: messages on their way, a backlog, readiness, and
+//! The service as an operator sees and runs it: messages on their way, a backlog, readiness, and
 //! apps that are moved, backed up and restored.
 
 #![allow(
@@ -96,7 +96,7 @@ async fn a_broadcast_is_watched_from_before_its_worker_to_its_end_through_outage
     let mut watch = Running::start(&service, &command);
     says(&mut watch, "no worker has begun").await;
 
-    // So slow that it cannot be at its end before it is seen in its middle.
+    // Slow enough to be seen in its middle.
     service.pushctl(&["app", "set", APP, "--pace", "500"]).await;
     let mut worker = service.worker(&SMALL_STEPS).await;
     service.under_way(&id).await;
@@ -167,7 +167,7 @@ async fn an_import_that_the_index_refuses_does_not_wait_for_a_program_that_still
 
     let mut import = Running::start(&service, &["device", "import", APP, "-"]);
     let mut input = import.child.stdin.take().unwrap();
-    // So many that some are stored before all are read.
+    // Enough that some are stored before all are read.
     let devices: String = (0..5000).map(|n| format!("{{\"client_id\":\"{n}\"}}\n")).collect();
     input.write_all(devices.as_bytes()).await.unwrap();
     says(&mut import, "written by another version of this program").await;

@@ -13,7 +13,7 @@ use std::{
 
 use push_tests::{clock::WrongClock, eventually, free_port, namespace};
 
-/// How long any wait here may take.
+/// Deadline of any wait here.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 #[test]

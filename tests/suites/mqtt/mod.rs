@@ -1,13 +1,11 @@
 //! The MQTT transport with real brokers: every behaviour on Mosquitto and on the embedded broker.
-//! `rogue_broker` has what only a broker that misbehaves shows.
+//! `rogue_broker` has the behaviours that only a misbehaving broker shows.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod embedded;
 mod outage;
 mod program;
-#[path = "../../support/registration.rs"]
-mod registration;
 mod rogue_broker;
 
 use std::{process::Stdio, time::Duration};
@@ -30,7 +28,7 @@ use pushctl::device::subscriber::{Subscriber, SubscriberError};
 
 use self::embedded::EmbeddedBroker;
 
-/// How long any wait here may take.
+/// Deadline of any wait here.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A time to live that no test outlasts.
@@ -40,7 +38,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// may be off by one.
 const EXPIRED: Duration = Duration::from_millis(2500);
 
-/// How long a message with time to live 0 may be tried: longer than a try takes here.
+/// Time for which a message with time to live 0 may be tried: longer than a try takes here.
 const NOW_WINDOW: Duration = Duration::from_secs(30);
 
 macro_rules! on_every_broker {

@@ -143,7 +143,7 @@ async fn each_of_200_connected_devices_among_10_000_receives_exactly_what_its_at
     assert_eq!((&ledger["targeted"], &ledger["sent"]), (&json!(4), &json!(2)), "{ledger}");
     assert_eq!(ledger["failed"], json!({"unknown_client": 1, "no_subscriber": 1}));
 
-    // What is counted as sent is at the broker, so none of it can come after a message sent now.
+    // Messages that are counted as sent are at the broker, so none can come after a message sent now.
     let last = service.push(&everyone()).await;
     for device in &devices.all {
         device.wait_for(&last).await;

@@ -22,7 +22,7 @@ use push_tests::{
 };
 use tokio::time::timeout;
 
-/// How long the clusters may take to fail over, and then the broadcast to end.
+/// Deadline for the clusters to fail over, and then for the broadcast to end.
 const QUICK: Duration = Duration::from_secs(60);
 /// Devices of the transport `discard`.
 const CROWD: usize = 40_000;

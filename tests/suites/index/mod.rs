@@ -1,4 +1,4 @@
-//! What every index engine promises, as one suite that runs against each of them: Redis, Redis
+//! The promises of every index engine, as one suite that runs against each of them: Redis, Redis
 //! Cluster and SQLite. What only the Redis engine can meet is tested against that one alone.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
@@ -24,8 +24,8 @@ macro_rules! suite {
                 $(mod $module {
                     $(#[tokio::test]
                     async fn $sentence() {
-                        let engine = crate::engines::$engine().await;
-                        crate::$folder::$module::$sentence(engine.index.as_ref()).await;
+                        let engine = crate::index::engines::$engine().await;
+                        crate::index::$folder::$module::$sentence(engine.index.as_ref()).await;
                     })*
                 })*
             })*

@@ -1,7 +1,7 @@
-//! What a hostile tenant, device or stranger does to the others: each attack in a bounded form, and
-//! how those who do nothing wrong are served meanwhile.
+//! Attacks of a hostile tenant, device or unauthenticated client on the others, each in a bounded form,
+//! and the service that well-behaved clients get meanwhile.
 //!
-//! An attack that needs no real servers, or none besides what another suite starts, is repeated there:
+//! Attacks that need no real servers, or the same as another suite, are repeated there:
 //!
 //! | attack | where | test |
 //! |---|---|---|
@@ -17,7 +17,7 @@
 //! | idle connections to the operations listener | `push-boot` | `connections_that_lie_idle_keep_no_other_from_its_answer` |
 //! | slow readers at the operations listener | `push-boot` | `clients_that_read_slowly_leave_room_for_a_probe_that_takes_its_time` |
 //!
-//! What was tried on a larger scale, and what became of it, is in `docs/attacks.md`.
+//! `docs/attacks.md` describes the attacks that were tried on a larger scale, and their results.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,8 +39,6 @@ mod http2_memory;
 mod log;
 mod proxies;
 mod quotas;
-#[path = "../../support/registration.rs"]
-mod registration;
 mod removed_devices;
 mod secrets;
 mod standalone;

@@ -1,5 +1,5 @@
-//! The documentation is true of the code: the README's walk-through runs, links and names lead
-//! somewhere, and one word stands for one thing.
+//! The documentation is true of the code: the README's walk-through runs, and links and names lead
+//! somewhere.
 //!
 //! - `walk_through`: the commands of the README, run as they are written
 //! - `references`: links, paths and tests that a page names

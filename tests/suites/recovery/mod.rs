@@ -57,7 +57,7 @@ impl World {
         Self { amqp, redis, mqtt, stack, devices }
     }
 
-    /// Recalls a message through `ingest`; gives the report at that instant.
+    /// Recalls a message through `ingest`; returns the report at that instant.
     async fn recall(&self, id: &str) -> Value {
         let path = format!("/v1/message/{APP}/{id}");
         let (status, answer) = self.stack.call_at(0, "DELETE", &path, &[], &Value::Null).await;
@@ -104,7 +104,7 @@ async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_every_devi
     let world = World::start().await;
     let _worker = world.stack.worker(&STEPS).await;
     let id = world.stack.begin_broadcast().await;
-    // A fail-over does this with what the replica did not have yet.
+    // A fail-over loses the writes that the replica did not have yet in the same way.
     let client = redis::Client::open(world.redis.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let keys: Vec<String> =
@@ -125,7 +125,7 @@ async fn a_killed_redis_pauses_a_broadcast_and_no_program_has_to_be_restarted() 
     let mut worker = world.stack.worker(&STEPS).await;
     let id = world.stack.begin_broadcast().await;
     world.redis.kill();
-    // Known apps are served from memory meanwhile; what is accepted waits in the queue.
+    // Known apps are served from memory meanwhile; accepted pushes wait in the queue.
     let (status, answer) = world.stack.try_push(&everyone()).await;
     assert_eq!(status, 200, "{answer}");
     let meanwhile = answer["result"]["message_id"].as_str().unwrap().to_owned();

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const BROADCASTS: u64 = 5;
 
 /// Registers devices through an `ingest` whose clock is ahead, and after each posts a broadcast
-/// through the other `ingest`; gives `targeted` of each broadcast.
+/// through the other `ingest`; returns `targeted` of each broadcast.
 async fn audiences(ahead: Duration) -> Vec<Value> {
     let clock = WrongClock::compile().unwrap();
     let mut stack = Stack::start(Servers::shared()).await;
