@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use push_tests::{help::commands, process::installed, service::built};
+use push_tests::{help::commands, service::built};
 use tempfile::TempDir;
 
 use crate::docs::pages::root;

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{hostile::audit_log, standalone::Standalone};
+use crate::hostile::{audit_log, standalone::Standalone};
 
 const A_MOMENT: Duration = Duration::from_secs(10);
 
