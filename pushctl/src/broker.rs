@@ -7,8 +7,9 @@ use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use push_boot::{
     credentials::CredentialSettings,
-    descriptors,
+    data_dir, descriptors,
     engines::{EngineSettings, open_index_at_start},
+    network::bind,
     operations::{
         self, Operations,
         health::{Health, HealthArgs, HealthSettings, Need, state_of, watch_disk},
@@ -29,10 +30,7 @@ use push_index::Index;
 use push_model::secret::Secret;
 use tracing::info;
 
-use crate::{
-    cli::{bind, make_data_dir},
-    output::Output,
-};
+use crate::output::Output;
 
 /// Flags of `broker`.
 #[derive(Debug, clap::Args)]
@@ -175,7 +173,7 @@ pub async fn run(
     let mut settings = args.check(engines, credentials, errors)?;
     telemetry::init(settings.log, &Traces::off());
     settings.broker.fit_both(descriptors::raise());
-    make_data_dir(data_dir)?;
+    data_dir::make(data_dir)?;
     settings.broker.save_in(data_dir);
     let credentials: DeviceCredentials = settings.credentials.open_in(data_dir)?;
     let ops = bind(settings.ops_listen, "--ops-listen").await?;

@@ -15,12 +15,15 @@ use std::{env, fs, path::Path, process::Command};
 
 /// What is compiled into the programs, from here. A change there that is not committed counts as a
 /// modification, and is what makes an optimised build run this script again.
-const COMPILED: [&str; 6] = [
+const COMPILED: [&str; 9] = [
     "../../Cargo.toml",
     "../../Cargo.lock",
     "../../shared",
     "../../ingest",
     "../../fanout-worker",
+    "../../transports",
+    "../../broker",
+    "../../operator",
     "../../pushctl",
 ];
 

@@ -3,29 +3,30 @@
 //! The page is made from the command lines that the programs read. A test compares it with the one in
 //! the repository, so that a setting cannot be changed without it.
 
+use clap::Command;
 use push_boot::reference::{Program as Listed, sections, settings};
 
 use crate::{output::Output, programs::Program};
 
-/// What stands before the tables.
+/// The text before the tables.
 const HEAD: &str = include_str!("head.md");
 
 /// Prints the page, or with `--json` the settings.
 ///
 /// # Errors
 /// If standard output is closed.
-pub fn run(out: Output) -> anyhow::Result<()> {
-    let settings = settings(&programs());
+pub fn run(pushctl: &Command, out: Output) -> anyhow::Result<()> {
+    let settings = settings(&programs(pushctl));
     out.result(format!("{HEAD}{}", sections(&settings)), &settings)
 }
 
-fn programs() -> Vec<Listed> {
+fn programs(pushctl: &Command) -> Vec<Listed> {
     let tool = |name, command: &str| {
-        let tool = Program::Pushctl.command();
-        let own = tool.find_subcommand(command).cloned();
-        Listed { name, commands: std::iter::once(tool.clone()).chain(own).collect() }
+        let own = pushctl.find_subcommand(command).cloned();
+        Listed { name, commands: std::iter::once(pushctl.clone()).chain(own).collect() }
     };
-    let service = |name, program: Program| Listed { name, commands: vec![program.command()] };
+    let service =
+        |name, program: Program| Listed { name, commands: vec![program.command(pushctl)] };
     vec![
         service("ingest", Program::Ingest),
         service("fanout-worker", Program::FanoutWorker),

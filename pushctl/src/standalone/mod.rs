@@ -13,9 +13,10 @@ use anyhow::{Context as _, bail};
 use prometheus_client::registry::Registry;
 use push_boot::{
     credentials::CredentialSettings,
-    descriptors,
+    data_dir, descriptors,
     engines::{EngineSettings, open_index_at_start, open_queue_at_start},
     metrics::{MetricsArgs, MetricsSettings, StoreMetrics},
+    network::bind,
     operations::{
         self, Operations,
         health::{Health, HealthArgs, HealthSettings, watch_disk},
@@ -38,10 +39,7 @@ use push_transports::{
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::{
-    cli::{bind, make_data_dir},
-    output::Output,
-};
+use crate::output::Output;
 
 /// The default of `--log` in a demo: log lines would bury its output.
 const DEMO_LOG: &str = "warn";
@@ -155,7 +153,7 @@ pub async fn run(
     let descriptors = descriptors::raise().half();
     settings.ingest.http.fit(descriptors);
     settings.broker.fit(descriptors);
-    make_data_dir(data_dir)?;
+    data_dir::make(data_dir)?;
     settings.broker.save_in(data_dir);
     let interval = settings.ingest.apps.activity_interval;
     settings.broker.login_log = LoginLogSettings { program: "standalone", interval };

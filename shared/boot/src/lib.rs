@@ -7,6 +7,7 @@
 //! - `config_file`: the optional file of settings; [`reference`]: the list of all settings
 //! - [`settings`]: checking settings so that all configuration errors are reported together
 //! - [`credentials`]: the keys that sign the MQTT logins of devices
+//! - [`data_dir`]: the data directory of the embedded stores
 //! - [`engines`]: the queue and the index, chosen by URL
 //! - [`tls`]: the files of certificates
 //! - [`telemetry`]: the log; [`outage`]: so that the outage of a server is logged once
@@ -15,8 +16,8 @@
 //! - [`terminal`]: texts for a terminal, which cannot command it
 //! - [`runtime`]: the threads
 //! - [`descriptors`]: the limit of open files
-//! - [`network`]: which addresses count as one, for limits per address; [`proxy_protocol`]: whose
-//!   address it is behind a proxy
+//! - [`network`]: listening, and which addresses count as one, for limits per address;
+//!   [`proxy_protocol`]: whose address it is behind a proxy
 //! - [`shutdown`]: the signals
 //! - [`operations`]: `/livez`, `/readyz` and `/metrics`
 //!
@@ -31,6 +32,7 @@ pub mod build_info;
 pub mod command_line;
 mod config_file;
 pub mod credentials;
+pub mod data_dir;
 pub mod descriptors;
 pub mod engines;
 pub mod log_pause;

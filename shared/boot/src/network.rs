@@ -1,10 +1,23 @@
-//! The unit to which limits per address apply, in every program.
+//! The addresses of programs and clients.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
 
 /// The bits of an IPv6 address that name its network: an interface has the other 64 for itself
 /// (RFC 4291 section 2.5.1), and a provider gives a customer one such network at least.
 const NETWORK_BITS: u128 = u128::MAX << 64;
+
+/// Listens on the address of a setting.
+///
+/// # Errors
+/// If the address is taken, or not one of this machine.
+pub async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}: choose another address with {flag}"))
+}
 
 /// What counts as one address: an IPv4 address, or the network of an IPv6 address (its first 64
 /// bits, the rest zero), because a single host has all addresses of one. An IPv4 address that was

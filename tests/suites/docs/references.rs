@@ -5,8 +5,17 @@ use std::{collections::BTreeSet, fs, path::Path};
 use crate::pages::{Page, page, pages, root};
 
 /// Folders of the repository. A code span that begins with one of them is a path.
-const TOP: [&str; 8] =
-    ["shared/", "ingest/", "fanout-worker/", "pushctl/", "tests/", "deploy/", "docs/", ".ci/"];
+const TOP: [&str; 9] = [
+    "shared/",
+    "ingest/",
+    "fanout-worker/",
+    "operator/",
+    "pushctl/",
+    "tests/",
+    "deploy/",
+    "docs/",
+    ".ci/",
+];
 
 #[test]
 fn every_link_between_pages_leads_to_a_page_and_to_a_heading_of_it() {
@@ -67,8 +76,16 @@ fn pages_of_tests() -> [(Page, usize); 3] {
 #[test]
 fn every_test_that_holds_a_guarantee_or_repeats_an_attack_exists() {
     let mut tests = BTreeSet::new();
-    for folder in ["tests", "shared", "ingest", "fanout-worker", "transports", "broker", "pushctl"]
-    {
+    for folder in [
+        "tests",
+        "shared",
+        "ingest",
+        "fanout-worker",
+        "transports",
+        "broker",
+        "operator",
+        "pushctl",
+    ] {
         collect_functions(&root().join(folder), &mut tests);
     }
     let mut missing = Vec::new();
