@@ -1,43 +1,19 @@
-//! The command tree, and which command needs which engine.
+//! The command tree.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use push_boot::{
-    build_info,
-    credentials::{CredentialArgs, CredentialSettings},
-    data_dir,
-    engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_queue, open_stores},
-    log::{self, LogSettings},
-    settings::ConfigErrors,
-    traces::Traces,
-    tune::TuneArgs,
-};
-use push_index::Index;
-use push_queue::Queue;
+use push_boot::{build_info, credentials::CredentialArgs, engines::EngineArgs, tune::TuneArgs};
 
 use crate::{
-    app::{self, AppCommand},
-    audit::{self, AuditCommand},
-    broker::{self, BrokerCommandArgs},
-    completions::{self, CompletionsArgs},
-    dead::{self, DeadCommand},
-    device::{self, DeviceCommand, credentials::AppLogins},
-    doctor::{self, Deployment, DoctorArgs},
-    key::{self, KeyCommand},
-    man::{self, ManArgs},
-    message::{self, MessageCommand},
-    output::{self, Output},
-    push::{self, PushArgs},
-    reference,
-    standalone::{self, StandaloneArgs},
-    transfer::moving::{self, MoveArgs},
+    app::AppCommand, audit::AuditCommand, broker::BrokerCommandArgs, completions::CompletionsArgs,
+    dead::DeadCommand, device::DeviceCommand, doctor::DoctorArgs, key::KeyCommand, man::ManArgs,
+    message::MessageCommand, push::PushArgs, standalone::StandaloneArgs, transfer::MoveArgs,
 };
 
 /// The operator's tool of the push service, and the whole service in one process.
 ///
-/// Without --queue-url and --index-url, commands work on the embedded store in --data-dir, also
+/// Without --queue-url and --index-url, commands work on the embedded store in --data-dir, even
 /// while `pushctl standalone` runs on it.
 #[derive(Debug, Parser)]
 #[command(
@@ -49,7 +25,7 @@ use crate::{
 pub struct Cli {
     /// Print results as JSON
     #[arg(long, global = true)]
-    json: bool,
+    pub(crate) json: bool,
     /// Keep the embedded store in this directory
     #[arg(
         long,
@@ -59,21 +35,21 @@ pub struct Cli {
         default_value = "push-data",
         global = true
     )]
-    data_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
     #[command(flatten)]
-    engines: EngineArgs,
+    pub(crate) engines: EngineArgs,
     #[command(flatten)]
-    tune: TuneArgs,
+    pub(crate) tune: TuneArgs,
     #[command(flatten)]
-    credentials: CredentialArgs,
+    pub(crate) credentials: CredentialArgs,
     #[command(subcommand)]
-    command: Command,
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Run the whole service in this process: HTTP endpoint, worker, MQTT broker, embedded store
-    // Everything is on one machine here, so clients are, too, unless they are told otherwise.
+    // Everything runs on one machine here, so its clients do too by default.
     #[command(mut_arg("listen", |listen| listen.default_value("127.0.0.1:8080")))]
     Standalone(Box<StandaloneArgs>),
     /// Run the MQTT broker alone, for devices and for workers of other processes
@@ -89,218 +65,30 @@ enum Command {
     Key(KeyCommand),
     /// Send a push through the HTTP endpoint, or many from a file with --batch
     Push(PushArgs),
-    /// See and recall messages
+    /// Show, watch and recall messages
     #[command(subcommand)]
     Message(MessageCommand),
-    /// See, replay and drop dead letters
+    /// List, replay and drop dead letters
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Take apps with their devices from one store to another; interrupted, it is run again
+    /// Move apps with their devices from one store to another; run it again if it was interrupted
     ///
-    /// Each app stands still meanwhile: from the beginning on the source takes no pushes and
-    /// no registrations for the apps; at the target each one is in service once all its devices are
-    /// there and were compared.
+    /// Each app stands still meanwhile: from the start on, the source takes no pushes and no
+    /// registrations for it. It is in service at the target once all its devices are there and were
+    /// compared.
     Move(Box<MoveArgs>),
-    /// See what was done with pushctl, when and by whom
+    /// List what operators did, when and by whom
     #[command(subcommand)]
     Audit(AuditCommand),
     /// Check the engines, their versions, settings that cost memory or safety, certificates, and the
     /// backlog
     Doctor(DoctorArgs),
-    /// Print what a shell needs to complete commands and flags
+    /// Print a script with which a shell completes commands and flags
     Completions(CompletionsArgs),
     /// Write the manual of all programs and commands, as pages for `man`
     Man(ManArgs),
     /// Print all settings of all programs, as a page of Markdown
     Reference,
-}
-
-/// How a command ends whose output was closed before all was printed: as one that SIGPIPE ended (128 + 13),
-/// which shells and scripts take for the usual end of a program before `head`.
-const OUTPUT_CLOSED: u8 = 141;
-
-/// Runs the command line. An error is printed with its causes in one line.
-pub async fn main(cli: Cli) -> ExitCode {
-    let out = Output { json: cli.json };
-    match run(cli, out).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if output::is_closed(&error) => ExitCode::from(OUTPUT_CLOSED),
-        Err(error) => {
-            out.note(format_args!("error: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
-    let command = match cli.command {
-        Command::Move(args) => return moving::run(*args, &cli.engines, out).await,
-        command => command,
-    };
-    // A command that runs no service has few of the constants, so it takes none.
-    let mut errors = match &command {
-        Command::Standalone(_) | Command::Broker(_) => ConfigErrors::tuned(&cli.tune),
-        _ => ConfigErrors::default(),
-    };
-    let urls = cli.engines.check_or_embedded(&cli.data_dir, &mut errors);
-    let credentials = cli.credentials.check(&mut errors);
-    let command = match command {
-        Command::Standalone(args) => {
-            return standalone::run(*args, urls, credentials, errors, &cli.data_dir, out).await;
-        }
-        Command::Broker(args) => {
-            let data_dir = &cli.data_dir;
-            return broker::run(*args, urls, credentials, errors, data_dir, out).await;
-        }
-        // These are about no installation, so its settings do not matter.
-        Command::Completions(args) => return completions::run(&args, out),
-        Command::Man(args) => return man::run(&args, out),
-        Command::Reference => return reference::run(out),
-        command => command,
-    };
-    let (urls, credentials) = errors.finish(urls.zip(credentials))?;
-    match command {
-        Command::Standalone(_)
-        | Command::Broker(_)
-        | Command::Completions(_)
-        | Command::Man(_)
-        | Command::Move(_)
-        | Command::Reference => Ok(()),
-        Command::Push(args) => push::run(args, out).await,
-        Command::Key(command) => {
-            let event = key::audit_event(&command);
-            let work = async { key::run(command, &credentials, &cli.data_dir, out) };
-            let Some(event) = event else { return work.await };
-            log::init(LogSettings::of_audit(cli.json), &Traces::off());
-            let index = index_for_key_audit(&urls, &credentials, &cli.data_dir, out).await;
-            audit::recorded(index.as_deref(), event, work).await
-        }
-        Command::Device(DeviceCommand::Credentials { app_id, client_id }) => {
-            let credentials = credentials.open_in(&cli.data_dir)?;
-            let index = index(&urls, &cli.data_dir).await?;
-            let logins = AppLogins::of(&app_id, credentials, &index).await?;
-            device::credentials::run(&logins, &client_id, out).await
-        }
-        Command::Device(DeviceCommand::Listen(args)) => {
-            let broker = args.broker()?;
-            let credentials = match broker.has_login() {
-                true => None,
-                false => credentials.open_if_there(&cli.data_dir)?,
-            };
-            let logins = match credentials {
-                Some(credentials) => {
-                    let index = index(&urls, &cli.data_dir).await?;
-                    Some(AppLogins::of(args.app_id(), credentials, &index).await?)
-                }
-                None => None,
-            };
-            device::listen::run(args, broker, logins, out).await
-        }
-        Command::App(command) => app::run(command, &*index(&urls, &cli.data_dir).await?, out).await,
-        Command::Device(command) => {
-            device::run(command, &index(&urls, &cli.data_dir).await?, out).await
-        }
-        Command::Message(command) => {
-            let index = index(&urls, &cli.data_dir).await?;
-            message::run(command, &*index, urls.ledger_retention, out).await
-        }
-        Command::Dead(command) => {
-            let queue = queue(&urls, &cli.data_dir).await?;
-            let event = dead::audit_event(&command);
-            let work = dead::run(command, &*queue, out);
-            let result = match event {
-                Some(event) => {
-                    let index = index_for_audit(&urls, &cli.data_dir, out).await;
-                    audit::recorded(index.as_deref(), event, work).await
-                }
-                None => work.await,
-            };
-            queue.close().await;
-            result
-        }
-        Command::Audit(command) => {
-            audit::run(command, &*index(&urls, &cli.data_dir).await?, out).await
-        }
-        Command::Doctor(args) => {
-            let deployment = Deployment {
-                queue: doctor::open_queue(&urls).await,
-                stores: doctor::open_stores(&urls).await,
-                engines: &urls,
-                device_keys: &credentials.key_file_in(&cli.data_dir),
-                data_dir: &cli.data_dir,
-                secret_files: cli.engines.secret_files(),
-            };
-            doctor::run(args, deployment, out).await
-        }
-    }
-}
-
-/// Opens the index.
-///
-/// # Errors
-/// If it cannot be used.
-pub(crate) async fn index(
-    urls: &EngineSettings,
-    data_dir: &std::path::Path,
-) -> anyhow::Result<Arc<dyn Index>> {
-    if matches!(urls.index, IndexUrl::Sqlite(_)) {
-        data_dir::make(data_dir)?;
-    }
-    Ok(open_stores(urls).await.joined()?)
-}
-
-/// The index for the audit trail of a command that does not need it otherwise. Without it the
-/// command is done all the same, and says that it is not recorded.
-async fn index_for_audit(
-    urls: &EngineSettings,
-    data_dir: &std::path::Path,
-    out: Output,
-) -> Option<Arc<dyn Index>> {
-    let queue_is_embedded = matches!(urls.queue, QueueUrl::Sqlite(_));
-    if queue_is_embedded != matches!(urls.index, IndexUrl::Sqlite(_)) {
-        out.note("not recorded in the audit trail: --index-url and --queue-url belong together");
-        return None;
-    }
-    reachable_index(urls, data_dir, out).await
-}
-
-/// The same for a change of the device keys. It makes no embedded index for that alone, unless the
-/// keys are in the data directory as well.
-async fn index_for_key_audit(
-    urls: &EngineSettings,
-    credentials: &CredentialSettings,
-    data_dir: &std::path::Path,
-    out: Output,
-) -> Option<Arc<dyn Index>> {
-    if let IndexUrl::Sqlite(file) = &urls.index
-        && credentials.key_file.is_some()
-        && !file.exists()
-    {
-        out.note("not recorded in the audit trail: there is no index, name one with --index-url");
-        return None;
-    }
-    reachable_index(urls, data_dir, out).await
-}
-
-async fn reachable_index(
-    urls: &EngineSettings,
-    data_dir: &std::path::Path,
-    out: Output,
-) -> Option<Arc<dyn Index>> {
-    let index = index(urls, data_dir).await;
-    index.map_err(|error| out.note(format_args!("not recorded in the audit trail: {error:#}"))).ok()
-}
-
-async fn queue(
-    urls: &EngineSettings,
-    data_dir: &std::path::Path,
-) -> anyhow::Result<Arc<dyn Queue>> {
-    if matches!(urls.queue, QueueUrl::Sqlite(_)) {
-        data_dir::make(data_dir)?;
-    }
-    open_queue(urls, "pushctl")
-        .await
-        .with_context(|| format!("cannot use the queue at {}", urls.queue))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! `pushctl completions`: what a shell needs to complete the commands and flags of a program.
+//! `pushctl completions`: a script with which a shell completes the commands and flags of a program.
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
 
@@ -20,8 +20,8 @@ pub struct CompletionsArgs {
 ///
 /// # Errors
 /// If standard output is closed.
-pub fn run(args: &CompletionsArgs, out: Output) -> anyhow::Result<()> {
-    let mut command = args.program.command();
+pub fn run(args: &CompletionsArgs, pushctl: &Command, out: Output) -> anyhow::Result<()> {
+    let mut command = args.program.command(pushctl);
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, &name, &mut script);

@@ -3,16 +3,13 @@
 
 use anyhow::bail;
 use clap::Subcommand;
-use push_model::audit::{Action, AuditEvent};
-use push_queue::{DeadLetter, Queue};
-use serde_json::json;
+use push_index::Index;
+use push_operator::{audit::Actor, dead};
+use push_queue::Queue;
 
-use crate::{
-    audit,
-    output::{Output, Table},
-};
+use crate::output::{Output, Table};
 
-/// What to do with dead letters.
+/// Commands on dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadCommand {
     /// List them, oldest first, with when and why they came here
@@ -38,7 +35,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The ids that were given; `None` for all.
+    /// Returns the ids that were given; none for all.
     fn ids(&self) -> anyhow::Result<Option<&[String]>> {
         match (self.all, self.ids.as_slice()) {
             (true, _) => Ok(None),
@@ -48,55 +45,48 @@ impl Selection {
     }
 }
 
-/// What the audit trail says of a command; none for one that changes nothing.
-pub fn audit_event(command: &DeadCommand) -> Option<AuditEvent> {
-    match command {
-        DeadCommand::List { .. } => None,
-        DeadCommand::Replay(_) => Some(audit::event(Action::DeadLettersReplayed)),
-        DeadCommand::Drop(_) => Some(audit::event(Action::DeadLettersDropped)),
+impl DeadCommand {
+    /// Returns true if it changes something, so that it belongs into the audit trail.
+    pub(crate) fn is_change(&self) -> bool {
+        !matches!(self, Self::List { .. })
     }
 }
 
-/// Runs the command.
+/// Runs the command. A change is recorded in the index, if there is one.
 ///
 /// # Errors
-/// If the queue did not answer.
-pub async fn run(command: DeadCommand, queue: &dyn Queue, out: Output) -> anyhow::Result<()> {
+/// If the queue did not answer, or a change could not be recorded.
+pub async fn run(
+    command: DeadCommand,
+    queue: &dyn Queue,
+    index: Option<&dyn Index>,
+    actor: &Actor,
+    out: Output,
+) -> anyhow::Result<()> {
     match command {
         DeadCommand::List { limit } => {
-            let letters = queue.dead(limit).await?;
+            let letters = dead::list(queue, limit).await?;
             let mut table = Table::new(&["ID", "SINCE", "LANE", "BYTES", "REASON"]);
             for letter in &letters {
-                let lane = letter.lane.map_or("unknown", |lane| lane.name());
                 table.row([
                     letter.id.clone(),
                     letter.died_at.map_or("unknown".to_owned(), |at| at.to_string()),
-                    lane.to_owned(),
-                    letter.payload.len().to_string(),
+                    letter.lane.unwrap_or("unknown").to_owned(),
+                    letter.bytes.to_string(),
                     letter.reason.clone(),
                 ]);
             }
             let text =
                 if letters.is_empty() { "no dead letters".to_owned() } else { table.to_string() };
-            out.result(text, &letters.iter().map(describe).collect::<Vec<_>>())
+            out.result(text, &letters)
         }
         DeadCommand::Replay(selection) => {
-            let moved = queue.replay_dead(selection.ids()?).await?;
-            out.result(format!("{moved} moved back to their lanes"), &json!({ "replayed": moved }))
+            let done = dead::replay(queue, index, actor, selection.ids()?).await?;
+            out.result(format!("{} moved back to their lanes", done.replayed), &done)
         }
         DeadCommand::Drop(selection) => {
-            let dropped = queue.drop_dead(selection.ids()?).await?;
-            out.result(format!("{dropped} deleted"), &json!({ "dropped": dropped }))
+            let done = dead::drop_letters(queue, index, actor, selection.ids()?).await?;
+            out.result(format!("{} deleted", done.dropped), &done)
         }
     }
-}
-
-fn describe(letter: &DeadLetter) -> serde_json::Value {
-    json!({
-        "id": letter.id,
-        "lane": letter.lane.map(push_queue::Lane::name),
-        "reason": letter.reason,
-        "died_at": letter.died_at,
-        "payload": String::from_utf8_lossy(&letter.payload),
-    })
 }

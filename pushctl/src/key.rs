@@ -1,22 +1,19 @@
 //! `pushctl key`: makes, replaces and shows the keys that sign the MQTT logins of devices.
 
-use std::{cmp::Ordering, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use clap::Subcommand;
 use push_boot::{credentials::CredentialSettings, data_dir, settings::duration};
-use push_credentials::{Key, KeyFile, KeySet, Rotation};
-use push_model::{
-    audit::{Action, AuditEvent},
-    time::UnixMillis,
-};
-use serde_json::{Value, json};
-
-use crate::{
-    audit,
-    output::{Output, Table},
+use push_credentials::Rotation;
+use push_index::Index;
+use push_operator::{
+    audit::Actor,
+    keys::{self, KeyView, PublicKeys},
 };
 
-/// What to do with the keys.
+use crate::output::{Output, Table};
+
+/// Commands on the keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// Make the key file, with one key
@@ -24,10 +21,10 @@ pub enum KeyCommand {
     /// Replace the key that signs: the new one is known for --lead before it signs, and the earlier
     /// ones are accepted for --overlap after that. Running programs read the file again within 5 s
     Rotate {
-        /// How long programs and brokers have to learn of the new key, before it signs
+        /// Give programs and brokers this long to learn of the new key, before it signs
         #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration)]
         lead: Duration,
-        /// How long logins that an earlier key signed are accepted after that; 0s ends them, as
+        /// Accept logins that an earlier key signed for this long after that; 0s ends them, as
         /// after a theft [default: --device-token-ttl]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         overlap: Option<Duration>,
@@ -39,88 +36,59 @@ pub enum KeyCommand {
     Public,
 }
 
-/// What the audit trail says of a command; none for one that changes nothing.
-pub fn audit_event(command: &KeyCommand) -> Option<AuditEvent> {
-    match command {
-        KeyCommand::Create => Some(audit::event(Action::DeviceKeyMade)),
-        KeyCommand::Rotate { .. } => Some(audit::event(Action::DeviceKeyRotated)),
-        KeyCommand::List | KeyCommand::Public => None,
+impl KeyCommand {
+    /// Returns true if it changes something, so that it belongs into the audit trail.
+    pub(crate) fn is_change(&self) -> bool {
+        matches!(self, Self::Create | Self::Rotate { .. })
     }
 }
 
-/// Runs the command.
+/// Runs the command. A change is recorded in the index, if there is one.
 ///
 /// # Errors
-/// If the key file is missing (there already, for `create`), or cannot be read or written.
-pub fn run(
+/// If the key file is missing (there already, for `create`) or cannot be read or written, or a change
+/// could not be recorded.
+pub async fn run(
     command: KeyCommand,
     settings: &CredentialSettings,
     data_dir: &Path,
+    index: Option<&dyn Index>,
+    actor: &Actor,
     out: Output,
 ) -> anyhow::Result<()> {
     let file = settings.key_file_in(data_dir);
-    let now = UnixMillis::now();
     match command {
         KeyCommand::Create => {
             if settings.key_file.is_none() {
                 data_dir::make(data_dir)?;
             }
-            let keys = KeyFile::create(&file, now)?;
+            let keys = keys::create(&file, index, actor).await?;
             out.note(format_args!("made {}", file.display()));
-            list(&keys, now, out)
+            print(&keys, out)
         }
         KeyCommand::Rotate { lead, overlap } => {
-            let overlap = overlap.unwrap_or(settings.token_ttl);
-            list(&KeyFile::rotate(&file, Rotation { lead, overlap }, now)?, now, out)
+            let rotation = Rotation { lead, overlap: overlap.unwrap_or(settings.token_ttl) };
+            print(&keys::rotate(&file, rotation, index, actor).await?, out)
         }
-        KeyCommand::List => list(&KeyFile::open(&file)?.current(), now, out),
+        KeyCommand::List => print(&keys::list(&file)?, out),
         KeyCommand::Public => {
-            let keys = KeyFile::open(&file)?.current();
-            let accepted = keys.keys().iter().filter(|key| key.verifies_at(now));
-            let pem: String = accepted.map(|key| key.public().pem()).collect();
-            out.result(pem, &keys.jwks(now))
+            let PublicKeys { pem, jwks } = keys::public(&file)?;
+            out.result(pem, &jwks)
         }
     }
 }
 
-fn list(keys: &KeySet, now: UnixMillis, out: Output) -> anyhow::Result<()> {
+fn print(keys: &[KeyView], out: Output) -> anyhow::Result<()> {
     let mut table = Table::new(&["KEY", "STATE", "CREATED", "SIGNS FROM", "ACCEPTED UNTIL"]);
-    let mut rows = Vec::new();
-    for key in keys.keys() {
-        let state = state(key, keys, now);
+    for key in keys {
+        let until = key.verifies_until;
         table.row([
-            key.kid().to_owned(),
-            state.to_owned(),
+            key.kid.clone(),
+            key.state.name().to_owned(),
             key.created_at.to_string(),
             key.signs_from.to_string(),
-            key.verifies_until
-                .map_or_else(|| "until replaced".to_owned(), |until| until.to_string()),
+            until.map_or_else(|| "until replaced".to_owned(), |until| until.to_string()),
         ]);
-        rows.push(describe(key, state));
     }
-    out.result(table, &rows)
-}
-
-fn describe(key: &Key, state: &str) -> Value {
-    json!({
-        "kid": key.kid(),
-        "state": state,
-        "created_at": key.created_at,
-        "signs_from": key.signs_from,
-        "verifies_until": key.verifies_until,
-    })
-}
-
-/// What a key is good for now. One that was replaced before it began to sign is accepted only.
-fn state(key: &Key, keys: &KeySet, now: UnixMillis) -> &'static str {
-    let place = |kid: &str| keys.keys().iter().position(|key| key.kid() == kid);
-    let signing = keys.signing(now).ok().and_then(|signing| place(signing.kid()));
-    if !key.verifies_at(now) {
-        return "ended";
-    }
-    match place(key.kid()).cmp(&signing) {
-        Ordering::Equal => "signs",
-        Ordering::Greater => "next",
-        Ordering::Less => "accepted",
-    }
+    out.result(table, &keys)
 }

@@ -1,8 +1,9 @@
 //! The commands of `pushctl`, and `standalone`, which runs the whole service in one process.
 //!
-//! `cli` holds the command tree, `programs` those of all programs; each command has a module of its
-//! name (`move` is in `transfer`). `input` reads files and standard input line by line, `output`
-//! prints results.
+//! `cli` holds the command tree, `run` opens the engines of a command and runs it, `programs` holds the
+//! command lines of all programs. Each command has a module of its name; `transfer` has `move` and the
+//! backups. A command parses its flags, calls `push_operator` and prints the result. `input` opens files
+//! and standard input, `output` prints.
 
 pub mod app;
 pub mod audit;
@@ -20,5 +21,6 @@ pub mod output;
 pub mod programs;
 pub mod push;
 pub mod reference;
+pub mod run;
 pub mod standalone;
 pub mod transfer;

@@ -12,7 +12,7 @@ use push_boot::build_info;
 
 use crate::{output::Output, programs::Program};
 
-/// What the header of each page says.
+/// The title in the header of each page.
 const MANUAL: &str = "Push Message Service";
 
 /// Flags of `man`.
@@ -26,19 +26,19 @@ pub struct ManArgs {
 ///
 /// # Errors
 /// If a page cannot be written.
-pub fn run(args: &ManArgs, out: Output) -> anyhow::Result<()> {
-    let pages = write_all(&args.dir)
+pub fn run(args: &ManArgs, pushctl: &Command, out: Output) -> anyhow::Result<()> {
+    let pages = write_all(&args.dir, pushctl)
         .with_context(|| format!("cannot write the manual to {}", args.dir.display()))?;
     let names: Vec<String> = pages.iter().map(|page| page.display().to_string()).collect();
     out.result(names.join("\n"), &names)
 }
 
-fn write_all(dir: &Path) -> io::Result<Vec<PathBuf>> {
+fn write_all(dir: &Path, pushctl: &Command) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(dir)?;
     let mut pages = Vec::new();
     for program in Program::ALL {
         // The long form has several lines, which a page would join.
-        let mut command = program.command().long_version(Resettable::Reset);
+        let mut command = program.command(pushctl).long_version(Resettable::Reset);
         command = command.disable_help_subcommand(true);
         // Gives each command the name of its page, `pushctl-app-create`.
         command.build();

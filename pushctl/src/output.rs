@@ -1,4 +1,4 @@
-//! What commands print: text for people, or with `--json` one JSON document for programs.
+//! Prints results: text for people, or with `--json` one JSON document for programs.
 //!
 //! Only results go to standard output; progress and errors go to standard error. Whatever is printed
 //! passes [`terminal`], because payloads, names and errors of servers come from outside.
@@ -45,7 +45,7 @@ impl Output {
         let _ = writeln!(io::stderr().lock(), "{}", terminal::text(&text.to_string()));
     }
 
-    /// A progress bar; hidden if standard error is no terminal, or with `--json`.
+    /// Makes a progress bar; hidden if standard error is no terminal, or with `--json`.
     pub fn progress(self, total: Option<u64>, template: &str) -> ProgressBar {
         if self.json || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -58,8 +58,8 @@ impl Output {
     }
 }
 
-/// The standard output. A reader that has seen enough, such as `head`, closes it, which [`is_closed`]
-/// tells from other errors.
+/// Returns the standard output. A reader that has seen enough, such as `head`, closes it, which
+/// [`is_closed`] tells from other errors.
 pub fn stdout() -> impl Write {
     Stdout(io::stdout())
 }
@@ -104,7 +104,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings.
+    /// Makes a table with these headings.
     pub fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()] }
     }

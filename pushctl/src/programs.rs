@@ -1,10 +1,8 @@
-//! The command lines of all programs, for what is made of them: the manual, the completions, the
-//! reference of settings. They are the ones that the programs read, so none of it can differ.
+//! The command lines of all programs, for the manual, the completions and the reference of settings.
+//! They are those that the programs read, so none of these can differ from them.
 
 use clap::{Command, ValueEnum};
 use push_boot::command_line;
-
-use crate::cli::Cli;
 
 /// A program of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -21,10 +19,10 @@ impl Program {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Pushctl, Self::Ingest, Self::FanoutWorker];
 
-    /// Its command line, with all commands and settings.
-    pub fn command(self) -> Command {
+    /// Returns its command line, with all commands and settings. `pushctl` is that of this program.
+    pub fn command(self, pushctl: &Command) -> Command {
         match self {
-            Self::Pushctl => command_line::command::<Cli>(),
+            Self::Pushctl => pushctl.clone(),
             Self::Ingest => command_line::command::<push_ingest::Cli>(),
             Self::FanoutWorker => command_line::command::<push_fanout_worker::Cli>(),
         }

@@ -1,12 +1,13 @@
-//! What `app set` changes, and how limits and quotas are written on the command line.
+//! Limits and quotas, as they are written on the command line.
 
 use std::num::NonZeroU32;
 
 use clap::Args;
 use push_boot::settings::count_or_none;
-use push_model::app::{App, AppQuota};
+use push_model::app::AppQuota;
+use push_operator::app::LimitChanges;
 
-/// What `app set` changes.
+/// The flags of `app set`.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct Changes {
@@ -28,22 +29,14 @@ pub struct Changes {
     max_ledger_entries: Option<AppQuota>,
 }
 
-impl Changes {
-    pub(super) fn apply(&self, app: &mut App) {
-        if let Some(Limit(rate_limit)) = self.rate_limit {
-            app.rate_limit = rate_limit;
-        }
-        if let Some(Limit(pace)) = self.pace {
-            app.pace = pace;
-        }
-        if let Some(max_devices) = self.max_devices {
-            app.max_devices = max_devices;
-        }
-        if let Some(max_waiting) = self.max_waiting {
-            app.max_waiting = max_waiting;
-        }
-        if let Some(max_ledger_entries) = self.max_ledger_entries {
-            app.max_ledger_entries = max_ledger_entries;
+impl From<Changes> for LimitChanges {
+    fn from(flags: Changes) -> Self {
+        Self {
+            rate_limit: flags.rate_limit.map(|Limit(limit)| limit),
+            pace: flags.pace.map(|Limit(limit)| limit),
+            max_devices: flags.max_devices,
+            max_waiting: flags.max_waiting,
+            max_ledger_entries: flags.max_ledger_entries,
         }
     }
 }

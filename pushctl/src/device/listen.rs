@@ -8,17 +8,15 @@ use push_boot::{
 };
 use push_model::ids::{AppId, ClientId};
 use push_mqtt::MqttUrl;
+use push_operator::device::AppLogins;
 use push_transports::mqtt::MqttBrokerArgs;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::{
-    credentials::AppLogins,
-    subscriber::{Subscriber, SubscriberError},
-};
+use super::subscriber::{Subscriber, SubscriberError};
 use crate::output::Output;
 
-/// Where the embedded broker of `pushctl standalone` listens.
+/// The address of the embedded broker of `pushctl standalone`.
 const DEFAULT_BROKER: &str = "mqtt://127.0.0.1:1883";
 /// The pause before each attempt to connect again.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
@@ -32,7 +30,7 @@ pub struct ListenArgs {
     client_id: ClientId,
     #[command(flatten)]
     broker: MqttBrokerArgs,
-    /// How long the broker keeps messages for the device after this command ends
+    /// Let the broker keep messages for the device for this long after this command ends
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     session: Duration,
     /// Stop after this many messages
@@ -41,7 +39,7 @@ pub struct ListenArgs {
 }
 
 impl ListenArgs {
-    /// The broker to connect to.
+    /// Returns the broker to connect to.
     ///
     /// # Errors
     /// If its URL is wrong.
@@ -51,7 +49,7 @@ impl ListenArgs {
         errors.finish(broker.flatten())
     }
 
-    /// The app.
+    /// Returns the app.
     pub fn app_id(&self) -> &AppId {
         &self.app_id
     }
@@ -101,7 +99,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Each connection has a login of its own, because one may have expired by the next.
+/// Connects. Each connection has a login of its own, because one may have expired by the next.
 async fn connect(
     args: &ListenArgs,
     broker: &MqttUrl,

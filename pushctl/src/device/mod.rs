@@ -1,31 +1,42 @@
-//! `pushctl device`: registers, imports, exports, shows and removes the devices of an app, and
-//! issues their MQTT logins and listens as one.
+//! `pushctl device`: registers, imports, exports, shows and removes the devices of an app, prints their
+//! MQTT logins and listens as one.
+//!
+//! - `listen`: the command that listens; `subscriber`: the MQTT device it uses
 
-pub mod credentials;
-pub mod export;
-pub mod import;
 pub mod listen;
 pub mod subscriber;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    io::{BufWriter, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Subcommand;
-use push_boot::terminal;
+use push_boot::{settings::size_between, terminal};
+use push_credentials::MqttLogin;
 use push_index::Index;
 use push_model::{
-    app::{App, AppKey},
-    attributes::Attribute,
-    device::{CheckedDevice, DeviceDraft},
+    device::DeviceDraft,
     ids::{AppId, ClientId},
     text::Text,
-    time::UnixMillis,
 };
-use serde_json::json;
+use push_operator::device::{
+    self, AppLogins,
+    import::{self, Imported, MAX_MEMORY, MIN_MEMORY},
+};
 
-use crate::{app::check_in_service, output::Output};
+use crate::{
+    input::{self, print_noted},
+    output::{Output, stdout},
+};
 
-/// What to do with devices.
+/// The time between two drawings of the progress bar.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Commands on devices.
 #[derive(Debug, Subcommand)]
 pub enum DeviceCommand {
     /// Register or replace many devices: NDJSON, one device a line with its client_id
@@ -41,7 +52,7 @@ pub enum DeviceCommand {
             env = "PUSH_IMPORT_MEMORY",
             value_name = "SIZE",
             default_value = "384MiB",
-            value_parser = import::memory
+            value_parser = import_memory
         )]
         import_memory: usize,
     },
@@ -66,7 +77,7 @@ pub enum DeviceCommand {
         /// The device
         client_id: ClientId,
     },
-    /// Print what a device logs in to the MQTT broker with
+    /// Print the login of a device at the MQTT broker
     Credentials {
         /// The app
         app_id: AppId,
@@ -125,6 +136,11 @@ impl PutArgs {
     }
 }
 
+/// Parses the memory of an import, in bytes.
+fn import_memory(text: &str) -> Result<usize, String> {
+    size_between(MIN_MEMORY, MAX_MEMORY)(text)
+}
+
 /// Runs a command that works on the index: all but `credentials` and `listen`.
 ///
 /// # Errors
@@ -136,73 +152,120 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     match command {
         DeviceCommand::Import { app_id, file, import_memory } => {
-            let app = require_app_in_service(index, &app_id).await?;
-            import::run(&app, &file, import_memory, index, out).await
+            import_file(&app_id, &file, import_memory, index, out).await
         }
-        DeviceCommand::Export { app_id } => {
-            let app = require_app(index, &app_id).await?;
-            export::run(&app, &**index, out).await
-        }
+        DeviceCommand::Export { app_id } => export(&app_id, &**index, out).await,
         DeviceCommand::Put(args) => {
-            let app = require_app_in_service(index, &args.app_id).await?;
-            let CheckedDevice { mut device, warnings } =
-                args.draft().check(args.client_id.clone())?;
-            for warning in warnings {
+            let client = args.client_id.clone();
+            let stored = device::put(&**index, &args.app_id, client, args.draft()).await?;
+            for warning in &stored.warnings {
                 out.note(format_args!("warning: {warning}"));
             }
-            let put =
-                index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
-            let put = put.into_iter().next().context("the index gave no answer")??;
-            for attribute in put.absent().iter() {
-                device.attributes.unset(attribute);
-                out.note(format_args!("warning: {}", no_room(attribute)));
-            }
-            let done = if put.is_new() { "registered" } else { "replaced" };
-            out.result(format!("{} {done}", args.client_id), &device)
+            let done = if stored.is_new { "registered" } else { "replaced" };
+            out.result(format!("{} {done}", args.client_id), &stored)
         }
         DeviceCommand::Show { app_id, client_id } => {
-            let app = require_app(index, &app_id).await?;
-            let device = index
-                .device(&app, &client_id)
-                .await?
-                .with_context(|| format!("{app_id} has no device {client_id}"))?;
+            let device = device::show(&**index, &app_id, &client_id).await?;
             let text = serde_json::to_string_pretty(&device)?;
             out.result(terminal::json(&text), &device)
         }
         DeviceCommand::Remove { app_id, client_id } => {
-            let app = require_app_in_service(index, &app_id).await?;
-            if !index.remove_device(&app, &client_id).await? {
-                bail!("{app_id} has no device {client_id}");
-            }
-            out.result(format!("removed {client_id}"), &json!({ "removed": client_id }))
+            let done = device::remove(&**index, &app_id, client_id).await?;
+            out.result(format!("removed {}", done.removed), &done)
         }
         // They need more than the index, or less.
         DeviceCommand::Credentials { .. } | DeviceCommand::Listen(_) => Ok(()),
     }
 }
 
-async fn find_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<App> {
-    index.app(app_id).await?.with_context(|| {
-        format!("there is no app {app_id}: make it with `pushctl app create {app_id}`")
-    })
+async fn import_file(
+    app_id: &AppId,
+    file: &Path,
+    memory: usize,
+    index: &Arc<dyn Index>,
+    out: Output,
+) -> anyhow::Result<()> {
+    let (input, size) = input::open(file)?;
+    let bar = out.progress(
+        size,
+        "{spinner} {bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta} left  {msg}",
+    );
+    bar.enable_steady_tick(TICK);
+    let progress = |done: import::ImportProgress| {
+        bar.set_position(done.input_bytes);
+        bar.set_message(format!("{} devices", done.devices));
+    };
+    let imported = import::import(index, app_id, input, memory, &progress).await?;
+    bar.finish_and_clear();
+    let Imported { created, updated, bad, bad_lines, warnings, warned_lines, seconds } = &imported;
+    print_noted(warned_lines, *warnings, "warnings", out);
+    print_noted(bad_lines, *bad, "bad lines", out);
+    let devices = created + updated;
+    let rate = devices as f64 / seconds.max(0.001);
+    let warned = match warnings {
+        0 => String::new(),
+        count => format!("{count} warnings, "),
+    };
+    let text = format!(
+        "{devices} devices imported ({created} new, {updated} replaced), {bad} bad lines, {warned}{seconds:.1} \
+         s, {rate:.0} devices/s"
+    );
+    out.result(text, &imported)?;
+    if *bad > 0 {
+        bail!("{bad} lines were not imported");
+    }
+    Ok(())
 }
 
-/// The app of this name in its current generation.
-async fn require_app(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<AppKey> {
-    Ok(AppKey::from(&find_app(index, app_id).await?))
+/// Prints all devices as NDJSON, in the same form with and without `--json`. Devices that cannot be read
+/// are left out, and a note says how many.
+async fn export(app_id: &AppId, index: &dyn Index, out: Output) -> anyhow::Result<()> {
+    let total = device::count(index, app_id).await?;
+    let bar = out.progress(Some(total), "{pos}/{len} devices {wide_bar} {eta} left");
+    let mut lines = BufWriter::new(stdout());
+    let unreadable = device::export(index, app_id, |devices| {
+        for device in devices {
+            writeln!(lines, "{}", terminal::json(&serde_json::to_string(device)?))?;
+        }
+        bar.inc(devices.len() as u64);
+        Ok(())
+    });
+    let unreadable = unreadable.await?;
+    lines.flush()?;
+    bar.finish_and_clear();
+    if unreadable > 0 {
+        out.note(format_args!("{unreadable} devices whose records cannot be read were left out"));
+    }
+    Ok(())
 }
 
-/// The same for a change, which would be lost if the app went to another store.
-async fn require_app_in_service(index: &Arc<dyn Index>, app_id: &AppId) -> anyhow::Result<AppKey> {
-    let app = find_app(index, app_id).await?;
-    check_in_service(&app)?;
-    Ok(AppKey::from(&app))
+/// Prints the login of a device.
+///
+/// # Errors
+/// If the device is not registered, the index did not answer, or no key signs now.
+pub(crate) async fn print_login(
+    logins: &AppLogins,
+    client: &ClientId,
+    out: Output,
+) -> anyhow::Result<()> {
+    let login = logins.issue(client).await?;
+    let MqttLogin { client_id, username, password, expires_at } = &login;
+    let text = format!(
+        "client id  {client_id}\nusername   {username}\npassword   {password}\nexpires    {expires_at}"
+    );
+    out.result(text, &login)
 }
 
-/// The warning for a value that the app's dictionaries have no room for.
-fn no_room(attribute: Attribute) -> String {
-    let name = attribute.name();
-    format!(
-        "{name} is stored as absent: the devices of this app have too many different values of it"
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn import_memory_is_a_size_between_what_helps_and_what_can_be_counted() {
+        assert_eq!(import_memory("1MiB"), Ok(MIN_MEMORY));
+        assert_eq!(import_memory("2GiB"), Ok(MAX_MEMORY));
+        for wrong in ["1023KiB", "3GiB", "100000000"] {
+            assert!(import_memory(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -26,7 +26,7 @@ use rmqtt_codec::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::codec::{Decoder as _, Encoder as _};
 
-/// How long connecting, and each answer of the broker, may take.
+/// The time limit for connecting, and for each answer of the broker.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Messages that the broker may send before the first of them is acknowledged.
@@ -35,7 +35,7 @@ const RECEIVE_MAXIMUM: u16 = 32;
 /// The packet id of the SUBSCRIBE, the only packet for which this side chooses one.
 const SUBSCRIBE_ID: NonZeroU16 = NonZeroU16::MIN;
 
-/// Why a device does not receive.
+/// The reason why a device does not receive.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscriberError {
     /// No session could be opened.
@@ -43,7 +43,7 @@ pub enum SubscriberError {
     Connect {
         /// The broker.
         broker: MqttUrl,
-        /// Why not.
+        /// The reason.
         #[source]
         source: ConnectError,
     },
@@ -120,7 +120,7 @@ impl Subscriber {
         Ok(subscriber)
     }
 
-    /// Whether the broker had kept a session from an earlier connection.
+    /// Returns true if the broker had kept a session from an earlier connection.
     pub fn resumed(&self) -> bool {
         self.resumed
     }

@@ -1,13 +1,13 @@
-//! What `doctor` is told besides the engines: the settings of the other programs, under their names.
+//! The settings of the other programs, under their names.
 
 use std::path::PathBuf;
 
 use push_boot::settings::ConfigErrors;
 use push_mqtt::MqttUrl;
+use push_operator::{doctor::Listener, server::Server};
 use push_transports::mqtt::MqttBrokerArgs;
 
-use super::listeners::{Listener, ListenerArgs};
-use crate::push::Server;
+use super::listeners::ListenerArgs;
 
 /// Settings of the other programs, so that `doctor` can look at how they are reached.
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub struct DoctorArgs {
     broker: MqttBrokerArgs,
     #[command(flatten)]
     listeners: ListenerArgs,
-    /// Where `ingest` is reached, to compare its clock with that of this machine
+    /// The URL of `ingest`, to compare its clock with that of this machine
     #[arg(long, env = "PUSH_SERVER", value_name = "URL")]
     server: Option<String>,
     /// RabbitMQ's management plugin (`http://host:15672`), to look for policies that drop messages;

@@ -1,49 +1,36 @@
-//! The listeners of the programs: which are in clear beyond this machine, and until when their
-//! certificates are valid.
+//! The settings of the programs' listeners.
 //!
-//! The settings have the names that they have for the programs. An address that is not set is the
-//! program's default, which other machines reach of `ingest` only; it starts there in clear only if
-//! `--http-in-clear` is on.
+//! They have the names that they have for the programs. Without an address, a program listens at its
+//! default. Only the default of `ingest` is reached from other machines, and `ingest` starts there
+//! unencrypted only if `--http-in-clear` is on.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use push_boot::settings::{ConfigErrors, address, on_or_off};
-use push_index::Finding;
 use push_ingest::DEFAULT_LISTEN;
-
-use super::encryption::{in_file, is_loopback};
+use push_operator::doctor::Listener;
 
 /// Settings of the programs about their listeners.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListenerArgs {
-    /// Where `ingest` listens; with --http-in-clear on, its default if it is not given
+    /// The address of `ingest`; with --http-in-clear on, its default if it is not given
     #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS")]
     listen: Option<String>,
     /// The certificate of `ingest`'s listener, if it has one
     #[arg(long, env = "PUSH_TLS_CERT", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// Whether `ingest` may be reached from other machines without TLS: on or off
+    /// State if `ingest` may be reached from other machines without TLS: on or off
     #[arg(long, env = "PUSH_HTTP_IN_CLEAR", value_name = "on|off", default_value = "off")]
     http_in_clear: String,
-    /// Where the broker of `standalone`, or `broker`, listens for devices
+    /// The address for devices of `standalone` or `broker`
     #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDRESS")]
     mqtt_listen: Option<String>,
     /// The certificate of that broker, if it has one
     #[arg(long, env = "PUSH_MQTT_TLS_CERT", value_name = "FILE")]
     mqtt_tls_cert: Option<PathBuf>,
-    /// Where `broker` listens for workers
+    /// The address for workers of `broker`
     #[arg(long, env = "PUSH_MQTT_WORKER_LISTEN", value_name = "ADDRESS")]
     mqtt_worker_listen: Option<String>,
-}
-
-/// A listener, as its own settings describe it.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Listener {
-    name: &'static str,
-    address: Option<SocketAddr>,
-    certificate: Option<PathBuf>,
-    /// The settings of its certificate and key.
-    tls_flags: &'static str,
 }
 
 impl ListenerArgs {
@@ -85,26 +72,10 @@ impl ListenerArgs {
     }
 }
 
-impl Listener {
-    /// What is wrong with it, or until when its certificate is valid.
-    pub(super) fn judge(&self) -> Option<Finding> {
-        let Self { name, address, certificate, tls_flags } = self;
-        if let Some(certificate) = certificate {
-            return Some(in_file(name, certificate));
-        }
-        let address = address.filter(|address| !is_loopback(address.ip()))?;
-        Some(Finding::warning(
-            format!("{name} encryption"),
-            format!("{address} takes connections in clear from other machines"),
-            format!("set {tls_flags}, or let only a proxy that ends TLS reach this address"),
-        ))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use push_index::Level;
+    use push_index::{Finding, Level};
 
     use super::*;
 
@@ -119,25 +90,28 @@ mod tests {
         cli.args.check(&mut ConfigErrors::default()).unwrap()
     }
 
-    /// What is found of the listeners that these flags describe.
+    /// Judges the listeners that these flags describe.
     fn found(flags: &[&str]) -> Vec<Finding> {
         listeners(flags).iter().filter_map(Listener::judge).collect()
     }
 
     #[test]
-    fn a_listener_in_clear_on_another_address_than_loopback_is_a_warning() {
+    fn an_unencrypted_listener_on_another_address_than_loopback_is_a_warning() {
         for loopback in ["127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]:8080"] {
             assert_eq!(found(&["--listen", loopback]), [], "{loopback}");
         }
         let found = found(&["--listen", "0.0.0.0:8080", "--mqtt-worker-listen", "10.0.0.1:1884"]);
         assert!(found.iter().all(|of| of.level == Level::Warning), "{found:?}");
-        let mends: Vec<_> = found.iter().filter_map(Finding::mend).collect();
-        assert!(mends[0].starts_with("set --tls-cert and --tls-key, or"), "{mends:?}");
-        assert!(mends[1].starts_with("set --mqtt-tls-cert and --mqtt-tls-key, or"), "{mends:?}");
+        let remedies: Vec<_> = found.iter().filter_map(Finding::remedy).collect();
+        assert!(remedies[0].starts_with("set --tls-cert and --tls-key, or"), "{remedies:?}");
+        assert!(
+            remedies[1].starts_with("set --mqtt-tls-cert and --mqtt-tls-key, or"),
+            "{remedies:?}"
+        );
     }
 
     #[test]
-    fn an_ingest_that_may_be_in_clear_listens_where_its_default_says() {
+    fn an_ingest_that_may_be_unencrypted_listens_where_its_default_says() {
         assert_eq!(found(&["--http-in-clear", "off"]), []);
         let found = found(&["--http-in-clear", "on"]);
         assert!(found[0].detail.starts_with(DEFAULT_LISTEN), "{found:?}");

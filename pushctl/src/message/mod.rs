@@ -2,34 +2,29 @@
 
 mod watch;
 
-use std::num::NonZeroU32;
-
-use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use push_index::{Index, IndexError, horizon, recall_everywhere};
+use push_index::Index;
 use push_model::{
-    app::AppKey,
-    audit::{Action, AuditEvent},
     ids::{AppId, MessageId},
-    ledger::{Outcomes, RecallOutcome, Retention, State},
+    ledger::{Outcomes, Retention},
     report::Report,
-    time::UnixMillis,
 };
+use push_operator::{audit::Actor, message};
 
 use self::watch::WatchArgs;
-use crate::{audit, output::Output};
+use crate::output::Output;
 
-/// What to do with a message.
+/// Commands on a message.
 #[derive(Debug, Subcommand)]
 pub enum MessageCommand {
-    /// Show its ledger: how many devices are targeted, sent, failed, expired, recalled, pending
+    /// Show its ledger: the number of devices targeted, sent, failed, expired, recalled, pending
     Show {
         /// The app
         app_id: AppId,
         /// The message
         message_id: MessageId,
     },
-    /// Show live how it goes, until it is closed; then show its ledger
+    /// Follow its progress until it is closed; then show its ledger
     ///
     /// With --json, every change is one line, and the last line is what `show` prints.
     Watch(WatchArgs),
@@ -45,73 +40,32 @@ pub enum MessageCommand {
 /// Runs the command. `retention` is how long the index keeps the ledger of a message.
 ///
 /// # Errors
-/// If there is no such message, or the index did not answer.
+/// If there is no such message, the index did not answer, or a recall could not be recorded.
 pub async fn run(
     command: MessageCommand,
     index: &dyn Index,
     retention: Retention,
+    actor: &Actor,
     out: Output,
 ) -> anyhow::Result<()> {
-    let now = UnixMillis::now();
     match command {
         MessageCommand::Show { app_id, message_id } => {
-            let app = key(index, &app_id).await?;
-            let report = match index.entry(&app, &message_id).await? {
-                Some(entry) => Some(Report::of(&entry, now)),
-                None => {
-                    let horizon = horizon(index, &app, &message_id, retention).await?;
-                    Report::of_waiting(&app, &message_id, now, horizon)
-                }
-            };
-            let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
-            let mut text = text(&report);
-            // While it is sent, the pace may be why it takes long.
-            if matches!(report.state, State::Accepted | State::Sending)
-                && let Some(pace) = pace(index, &app_id).await?
-            {
+            let view = message::show(index, &app_id, &message_id, retention).await?;
+            let mut text = text(&view.report);
+            if let Some(pace) = view.pace {
                 text.push_str(&format!("\npace      {pace} devices a second, the app's"));
             }
-            out.result(text, &report)
+            out.result(text, &view)
         }
         MessageCommand::Watch(args) => watch::run(args, index, retention, out).await,
         MessageCommand::Recall { app_id, message_id } => {
-            let event = AuditEvent {
-                app: Some(app_id.clone()),
-                message: Some(message_id),
-                ..audit::event(Action::MessageRecalled)
-            };
-            let recall = async {
-                let app = key(index, &app_id).await?;
-                match recall_everywhere(index, &app, &message_id, now, retention).await? {
-                    RecallOutcome::Recalled(entry) => Ok((true, entry)),
-                    RecallOutcome::AlreadyClosed(entry) => Ok((false, entry)),
-                    RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),
-                }
-            };
-            let recalled = |(recalled, _): &(bool, _)| *recalled;
-            let (recalled, entry) =
-                audit::recorded_if(Some(index), event, recall, recalled).await?;
-            if !recalled {
+            let done = message::recall(index, actor, &app_id, message_id, retention).await?;
+            if !done.recalled {
                 out.note("nothing was left to recall");
             }
-            let report = Report::of(&entry, now);
-            out.result(text(&report), &report)
+            out.result(text(&done.report), &done)
         }
     }
-}
-
-/// The key of the app with this name, or of the last one that had it.
-async fn key(index: &dyn Index, app_id: &AppId) -> Result<AppKey, IndexError> {
-    if let Some(app) = index.app(app_id).await? {
-        return Ok(AppKey::from(&app));
-    }
-    let generation = index.removed_apps(app_id).await?.saturating_sub(1);
-    Ok(AppKey { id: app_id.clone(), generation })
-}
-
-/// The pace of an app, if it has one.
-async fn pace(index: &dyn Index, app_id: &AppId) -> Result<Option<NonZeroU32>, IndexError> {
-    Ok(index.app(app_id).await?.and_then(|app| app.pace))
 }
 
 fn text(report: &Report) -> String {

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use push_model::{ids::AppId, secret::Secret};
+use push_operator::server::Server;
 use serde_json::Value;
 
-use super::Server;
-
-/// How long a request and its answer may take.
+/// The time limit for a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The most that is read of an answer, in bytes.
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
@@ -29,15 +28,15 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) http: u16,
-    /// When to try again, if the answer says so.
+    /// The pause before another try, if the answer names one.
     pub(crate) retry_after: Option<Duration>,
-    /// Where it points to, if it is a redirect.
+    /// The URL it points to, if it is a redirect.
     pub(crate) location: Option<String>,
     pub(crate) text: String,
 }
 
 impl Answer {
-    /// The status and the message of an answer that refuses the request.
+    /// Returns the status and the message of an answer that refuses the request.
     pub(crate) fn refusal(&self) -> (u64, String) {
         if (300..400).contains(&self.http) {
             let to = self.location.as_deref().unwrap_or("no other URL");
@@ -56,7 +55,7 @@ impl Endpoint {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            // A proxy of the environment would read the secret, of which the operator learns nothing.
+            // A proxy of the environment would read the secret without the operator's knowledge.
             .proxy(None)
             .timeout_global(Some(TIMEOUT))
             .build();

@@ -3,7 +3,6 @@
 
 mod batch;
 mod endpoint;
-mod server;
 
 use std::{
     io::Read,
@@ -16,11 +15,11 @@ use push_boot::{
     terminal,
 };
 use push_model::ids::AppId;
+use push_operator::server::Server;
 use serde_json::Value;
 
 use self::batch::{BatchRequestOptions, Limits};
 pub(crate) use self::endpoint::Endpoint;
-pub use self::server::Server;
 use crate::{app::read_secret, input, output::Output};
 
 /// The most that is read of the file of a single push, in bytes.
@@ -30,7 +29,7 @@ const MAX_LINES: usize = 100_000;
 const MIN_BODY: usize = 1024;
 const MAX_BODY: usize = 64 * 1024 * 1024;
 
-/// What to push.
+/// Flags of `push`.
 #[derive(Debug, clap::Args)]
 pub struct PushArgs {
     /// The app
@@ -38,7 +37,7 @@ pub struct PushArgs {
     /// The file with the app's secret
     #[arg(long, value_name = "FILE")]
     secret_file: PathBuf,
-    /// Where ingest listens
+    /// Send to the ingest at this URL
     #[arg(
         long,
         env = "PUSH_SERVER",
@@ -47,7 +46,7 @@ pub struct PushArgs {
         value_parser = Server::parse
     )]
     server: Server,
-    /// Makes a retry safe: the same key is the same message
+    /// Make a retry safe: the same key is the same message
     #[arg(long, value_name = "KEY", conflicts_with = "batch")]
     idempotency_key: Option<String>,
     /// Send many pushes: FILE is NDJSON, a request body a line, which may have an idempotency_key
@@ -71,7 +70,7 @@ pub struct PushArgs {
         value_parser = body
     )]
     max_batch_body: usize,
-    /// Where to write what became of each push, as NDJSON
+    /// Write the outcome of each push to this file, as NDJSON
     #[arg(long, value_name = "FILE", requires = "batch")]
     answers: Option<PathBuf>,
     /// The request body as JSON, or - for standard input
@@ -92,9 +91,9 @@ fn body(text: &str) -> Result<usize, String> {
 /// If the file cannot be read, the server does not answer, or refuses a push.
 pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
     let secret = read_secret(&args.secret_file)?;
-    if args.server.sends_in_clear() {
+    if args.server.is_unencrypted() {
         out.note(format_args!(
-            "warning: the secret goes to {} in clear, for every machine on the way to read: use \
+            "warning: the secret goes to {} unencrypted, so machines on the way can read it: use \
              https://",
             args.server
         ));

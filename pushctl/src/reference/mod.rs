@@ -3,6 +3,7 @@
 //! The page is made from the command lines that the programs read. A test compares it with the one in
 //! the repository, so that a setting cannot be changed without it.
 
+use clap::Command;
 use push_boot::{
     engines::EngineTimeouts,
     health::HealthSettings,
@@ -18,7 +19,7 @@ use push_transports::{discard_latency, mqtt::MqttSettings};
 
 use crate::{broker, output::Output, programs::Program};
 
-/// What stands before the tables.
+/// The text before the tables.
 const HEAD: &str = include_str!("head.md");
 /// What stands before the table of constants.
 const TUNE: &str = include_str!("tune.md");
@@ -27,8 +28,8 @@ const TUNE: &str = include_str!("tune.md");
 ///
 /// # Errors
 /// If standard output is closed.
-pub fn run(out: Output) -> anyhow::Result<()> {
-    let settings = settings(&programs());
+pub fn run(pushctl: &Command, out: Output) -> anyhow::Result<()> {
+    let settings = settings(&programs(pushctl));
     let page = format!("{HEAD}{}{TUNE}{}", sections(&settings), tunables(constants()));
     out.result(page, &settings)
 }
@@ -51,13 +52,13 @@ fn constants() -> Vec<Tunable> {
     tuning.known().to_vec()
 }
 
-fn programs() -> Vec<Listed> {
+fn programs(pushctl: &Command) -> Vec<Listed> {
     let tool = |name, command: &str| {
-        let tool = Program::Pushctl.command();
-        let own = tool.find_subcommand(command).cloned();
-        Listed { name, commands: std::iter::once(tool.clone()).chain(own).collect() }
+        let own = pushctl.find_subcommand(command).cloned();
+        Listed { name, commands: std::iter::once(pushctl.clone()).chain(own).collect() }
     };
-    let service = |name, program: Program| Listed { name, commands: vec![program.command()] };
+    let service =
+        |name, program: Program| Listed { name, commands: vec![program.command(pushctl)] };
     vec![
         service("ingest", Program::Ingest),
         service("fanout-worker", Program::FanoutWorker),

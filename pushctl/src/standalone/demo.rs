@@ -20,13 +20,14 @@ use push_model::{
     time::UnixMillis,
 };
 use push_mqtt::MqttUrl;
+use push_operator::server::Server;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     device::subscriber::Subscriber,
     output::{Output, Table},
-    push::{Endpoint, Server},
+    push::Endpoint,
 };
 
 const APP: &str = "demo";

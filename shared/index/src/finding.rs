@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// One line of `pushctl doctor`.
 ///
-/// It is made by one of its constructors, so that none but those of [`Level::Ok`] lacks its mend.
+/// It is made by one of its constructors, so that none but those of [`Level::Ok`] lacks its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad it is.
@@ -15,7 +15,7 @@ pub struct Finding {
     pub detail: String,
     /// Private, so that no finding is made without a constructor.
     #[serde(skip_serializing_if = "Option::is_none")]
-    mend: Option<String>,
+    remedy: Option<String>,
 }
 
 /// How bad a [`Finding`] is.
@@ -35,30 +35,34 @@ pub enum Level {
 impl Finding {
     /// What is as it should be.
     pub fn ok(subject: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { level: Level::Ok, subject: subject.into(), detail: detail.into(), mend: None }
+        Self { level: Level::Ok, subject: subject.into(), detail: detail.into(), remedy: None }
     }
 
     /// What was not looked at. `how` says what a look at it needs.
     pub fn skipped(subject: impl Into<String>, how: impl Into<String>) -> Self {
-        Self { level: Level::Skipped, mend: Some(how.into()), ..Self::ok(subject, "not looked at") }
+        Self {
+            level: Level::Skipped,
+            remedy: Some(how.into()),
+            ..Self::ok(subject, "not looked at")
+        }
     }
 
-    /// What works, but costs memory or safety. `mend` says what to do about it.
+    /// What works, but costs memory or safety. `remedy` says what to do about it.
     pub fn warning(
         subject: impl Into<String>,
         detail: impl Into<String>,
-        mend: impl Into<String>,
+        remedy: impl Into<String>,
     ) -> Self {
-        Self { level: Level::Warning, mend: Some(mend.into()), ..Self::ok(subject, detail) }
+        Self { level: Level::Warning, remedy: Some(remedy.into()), ..Self::ok(subject, detail) }
     }
 
-    /// What does not work. `mend` says what to do about it.
+    /// What does not work. `remedy` says what to do about it.
     pub fn error(
         subject: impl Into<String>,
         detail: impl Into<String>,
-        mend: impl Into<String>,
+        remedy: impl Into<String>,
     ) -> Self {
-        Self { level: Level::Error, mend: Some(mend.into()), ..Self::ok(subject, detail) }
+        Self { level: Level::Error, remedy: Some(remedy.into()), ..Self::ok(subject, detail) }
     }
 
     /// The same finding of one of several parts: its subject becomes `part: subject`.
@@ -68,7 +72,7 @@ impl Finding {
     }
 
     /// What to do about it, or so that it is looked at.
-    pub fn mend(&self) -> Option<&str> {
-        self.mend.as_deref()
+    pub fn remedy(&self) -> Option<&str> {
+        self.remedy.as_deref()
     }
 }

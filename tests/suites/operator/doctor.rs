@@ -26,16 +26,17 @@ async fn doctor(flags: &[&str]) -> Findings {
     let all: Vec<Value> =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
     for finding in &all {
-        let mend = finding["mend"].as_str().unwrap_or_default();
-        assert!(finding["level"] == "ok" || !mend.is_empty(), "how is it mended? {finding:#}");
+        let remedy = finding["remedy"].as_str().unwrap_or_default();
+        assert!(finding["level"] == "ok" || !remedy.is_empty(), "what is to be done? {finding:#}");
     }
     Findings { all, ok: output.status.success() }
 }
 
 /// Returns the finding and its remedy, as the table shows them.
 fn text(finding: &Value) -> String {
-    let [detail, mend] = ["detail", "mend"].map(|key| finding[key].as_str().unwrap_or_default());
-    format!("{detail}; {mend}")
+    let [detail, remedy] =
+        ["detail", "remedy"].map(|key| finding[key].as_str().unwrap_or_default());
+    format!("{detail}; {remedy}")
 }
 
 impl Findings {
@@ -55,7 +56,7 @@ async fn set(redis: &Redis, words: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn doctor_finds_the_faults_of_a_redis_and_says_how_to_mend_each() {
+async fn doctor_finds_the_faults_of_a_redis_and_says_what_to_do_about_each() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();
     let (amqp, namespace) = (amqp_url(), namespace());

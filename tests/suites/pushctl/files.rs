@@ -65,7 +65,7 @@ fn doctor_warns_of_device_keys_that_other_users_can_read() {
     set_mode(&data_dir.join("device-keys.json"), 0o644);
     let finding = of_keys();
     assert_eq!(finding["level"], "warning", "{finding}");
-    assert!(finding["mend"].as_str().unwrap().contains("chmod 600"), "{finding}");
+    assert!(finding["remedy"].as_str().unwrap().contains("chmod 600"), "{finding}");
 }
 
 #[test]

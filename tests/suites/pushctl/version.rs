@@ -59,7 +59,8 @@ struct Repository {
 impl Repository {
     fn new() -> Self {
         let repository = Self { folder: TempDir::new().unwrap() };
-        for folder in ["ingest", "fanout-worker", "pushctl", "shared/boot/src"] {
+        let folders = ["ingest", "fanout-worker", "transports", "broker", "operator", "pushctl"];
+        for folder in folders.iter().chain(&["shared/boot/src"]) {
             fs::create_dir_all(repository.path(folder)).unwrap();
         }
         for file in ["build.rs", "archive-commit", "src/build_info.rs"] {

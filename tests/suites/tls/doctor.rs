@@ -46,7 +46,7 @@ async fn doctor_warns_of_links_and_listeners_in_clear_beyond_this_machine() {
     let listeners = ["--listen", "0.0.0.0:8080", "--mqtt-listen", "0.0.0.0:1883"];
     let workers = ["--mqtt-worker-listen", "0.0.0.0:1884"];
     let (findings, ok) = doctor(&[&link[..], &listeners, &workers].concat()).await;
-    for (subject, mend) in [
+    for (subject, remedy) in [
         ("MQTT encryption", "mqtts://"),
         ("HTTP listener encryption", "--tls-cert and --tls-key"),
         ("MQTT listener encryption", "--mqtt-tls-cert and --mqtt-tls-key"),
@@ -54,7 +54,7 @@ async fn doctor_warns_of_links_and_listeners_in_clear_beyond_this_machine() {
     ] {
         let finding = of(&findings, subject);
         assert_eq!(finding["level"], "warning", "{finding}");
-        assert!(finding["mend"].as_str().unwrap().contains(mend), "{finding}");
+        assert!(finding["remedy"].as_str().unwrap().contains(remedy), "{finding}");
     }
     assert!(!ok, "there is no such broker");
     assert_eq!(of(&findings, "MQTT broker")["level"], "error");

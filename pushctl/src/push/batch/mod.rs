@@ -41,11 +41,14 @@ use self::{
     sender::{Sender, Stopped},
 };
 use super::endpoint::Endpoint;
-use crate::{input, output::Output};
+use crate::{
+    input::{self, print_noted},
+    output::Output,
+};
 
 /// Requests that are read ahead while one is sent.
 const READ_AHEAD: usize = 1;
-/// How often the progress bar is redrawn.
+/// The time between two drawings of the progress bar.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The file to push, and how.
@@ -53,7 +56,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) struct BatchRequestOptions {
     pub(super) file: PathBuf,
     pub(super) limits: Limits,
-    /// Where to write the outcome of each line.
+    /// The file for the outcome of each line.
     pub(super) answers: Option<PathBuf>,
 }
 
@@ -137,7 +140,7 @@ fn report(
     out: Output,
 ) -> anyhow::Result<()> {
     let Sender { accepted, rejected, .. } = sender;
-    rejected.print("bad lines", out);
+    print_noted(&rejected.reported, rejected.count, "bad lines", out);
     let seconds = took.as_secs_f64();
     let rate = *accepted as f64 / seconds.max(0.001);
     out.result(

@@ -2,15 +2,14 @@
 
 use std::io;
 
+use push_operator::input::{LineReader, NotedLines};
 use serde::{Deserialize, de::IgnoredAny};
-
-use crate::input::{LineReader, NotedLines};
 
 /// The most that one request may hold.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::push) struct Limits {
     pub(in crate::push) lines: usize,
-    /// In bytes.
+    /// The most bytes.
     pub(in crate::push) body: usize,
 }
 
@@ -22,7 +21,7 @@ pub(super) struct BatchRequest {
     lines: Vec<(u64, usize)>,
     /// Input lines that are too long for any request.
     pub(super) rejected: NotedLines,
-    /// How many bytes of the input it covers.
+    /// The bytes of the input that it covers.
     pub(super) input_bytes: u64,
 }
 
@@ -48,7 +47,7 @@ impl BatchRequest {
         self.lines.push((number, self.body.len()));
     }
 
-    /// Whether a push has an idempotency key, so that it can be sent again and is accepted once.
+    /// Says for each push if it has an idempotency key, so that it can be sent again and is accepted once.
     pub(super) fn has_key(&self, index: usize) -> bool {
         #[derive(Deserialize)]
         struct Keyed {

@@ -252,8 +252,8 @@ mod tests {
         assert_eq!([of(79, 100).level, of(1_500_000, 0).level], [Level::Ok; 2]);
         let (full, machine) = (of(80, 100), of(1_600_000, 0));
         assert_eq!([full.level, machine.level], [Level::Warning; 2]);
-        assert!(full.mend().unwrap().contains("raise maxmemory"), "{full:?}");
-        assert!(machine.mend().unwrap().contains("set maxmemory"), "{machine:?}");
+        assert!(full.remedy().unwrap().contains("raise maxmemory"), "{full:?}");
+        assert!(machine.remedy().unwrap().contains("set maxmemory"), "{machine:?}");
         assert_eq!(memory("", &Info::new()).level, Level::Ok, "nothing is known");
     }
 
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!([of("listpack", 512).level, of("ziplist", 600).level], [Level::Ok; 2]);
         let found = of("listpack", 128);
         assert_eq!(found.level, Level::Warning);
-        assert!(found.mend().unwrap().contains("hash-max-listpack-entries 512"), "{found:?}");
+        assert!(found.remedy().unwrap().contains("hash-max-listpack-entries 512"), "{found:?}");
         assert_eq!(packed_pages("", &Info::new()), None);
     }
 

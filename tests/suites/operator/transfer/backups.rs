@@ -108,7 +108,7 @@ async fn a_restoration_that_is_killed_goes_on() {
     kill_in_the_middle(&flags, &url, &there, &log).await;
     let restored = json(&run(&flags).await);
     assert_eq!(
-        (&restored["devices"], &restored["mended"]),
+        (&restored["devices"], &restored["repaired"]),
         (&json!(many), &json!(0)),
         "{restored}"
     );

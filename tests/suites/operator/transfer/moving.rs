@@ -94,7 +94,7 @@ async fn a_move_that_is_killed_goes_on_and_a_push_reaches_the_right_devices_afte
 
     let moved = json(&run(&flags).await)["apps"][0].clone();
     let devices = many as u64 + 2;
-    assert_eq!((&moved["devices"], &moved["mended"]), (&json!(devices), &json!(0)), "{moved}");
+    assert_eq!((&moved["devices"], &moved["repaired"]), (&json!(devices), &json!(0)), "{moved}");
     let copied = moved["copied"].as_u64().unwrap();
     assert!(copied > 0 && copied < devices, "it goes on where it was: {moved}");
     let again = json(&run(&flags).await)["apps"][0].clone();
@@ -175,7 +175,11 @@ async fn what_an_app_is_goes_along_to_a_cluster_and_comes_back() {
     target.put_devices(&key, &[device], UnixMillis::now()).await.unwrap();
     let devices = registrations(&target).await;
     let back = json(&run(&move_flags(&url, &store.url(), &store.namespace)).await);
-    assert_eq!((&back["devices"], &back["apps"][0]["mended"]), (&json!(4999), &json!(1)), "{back}");
+    assert_eq!(
+        (&back["devices"], &back["apps"][0]["repaired"]),
+        (&json!(4999), &json!(1)),
+        "{back}"
+    );
     assert_eq!(same(&app_in(&source).await.unwrap()), before);
     assert_eq!(registrations(&source).await, devices);
     let events = store.pushctl(&["audit", "list", "--json"]).await;
@@ -203,7 +207,7 @@ async fn what_changed_between_two_attempts_is_as_at_the_source_in_the_end() {
     store.import(changes).await;
 
     let moved = json(&run(&flags).await)["apps"][0].clone();
-    assert!(moved["mended"].as_u64() >= Some(4), "{moved}");
+    assert!(moved["repaired"].as_u64() >= Some(4), "{moved}");
     let (source, url) = (embedded(&store).await, redis_url());
     let target = in_redis(&url, &store.namespace).await;
     assert_eq!(registrations(&target).await, registrations(&source).await);

@@ -9,14 +9,12 @@ use std::{
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use push_model::codes::PushCode;
+use push_operator::input::NotedLines;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::request::BatchRequest;
-use crate::{
-    input::NotedLines,
-    push::endpoint::{Answer, Endpoint},
-};
+use crate::push::endpoint::{Answer, Endpoint};
 
 /// How often a request is repeated, with the lines that may be sent again, without one of them being
 /// accepted.
@@ -28,10 +26,10 @@ const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// The status of a line or request that may be stored.
 const UNAVAILABLE: u64 = 503;
 
-/// Whether a line or request may be sent again.
+/// Decides if a line or request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
-    /// It would be refused again.
+    /// Not, because it would be refused again.
     No,
     /// It was not stored: the app's rate limit or a quota is used up for now.
     Yes,
@@ -49,7 +47,7 @@ impl Retry {
         }
     }
 
-    /// Whether this line of the request may be sent again.
+    /// Decides if this line of the request may be sent again.
     fn is_for(self, sent: &BatchRequest, index: usize) -> bool {
         match self {
             Self::No => false,
@@ -59,7 +57,7 @@ impl Retry {
     }
 }
 
-/// One line of the answer to a batch request.
+/// A line of the answer to a batch request.
 #[derive(Debug, Deserialize)]
 struct LineAnswer {
     status: u64,
@@ -78,7 +76,7 @@ struct Accepted {
     message_id: String,
 }
 
-/// Why the rest of the file is not sent.
+/// The reason why the rest of the file is not sent.
 #[derive(Debug, serde::Serialize)]
 pub(super) struct Stopped {
     /// The first line without an outcome. Later lines of the same request may have been accepted

@@ -11,12 +11,12 @@ use std::{
 };
 
 use push_model::secret::Secret;
+use push_operator::server::Server;
 
 use super::{
     super::request::{BatchRequests, Limits},
     *,
 };
-use crate::push::Server;
 
 /// An HTTP status and a body for each request, in their order.
 type Script = Vec<(u16, String)>;

@@ -1,0 +1,304 @@
+//! Apps: making, changing, listing and removing them, and replacing their default secret.
+//!
+//! - `secrets`: the named secrets of an app
+//! - `views`: apps and secrets as operators see them
+
+pub mod secrets;
+mod views;
+
+use std::{num::NonZeroU32, time::Duration};
+
+use anyhow::bail;
+use push_index::Index;
+use push_model::{
+    app::{App, AppQuota, DEFAULT_SECRET},
+    audit::{Action, AuditEvent},
+    ids::AppId,
+    secret::Secret,
+    time::UnixMillis,
+};
+
+pub use self::views::{AppDetails, AppRemoved, AppState, AppUsage, AppView, NewSecret, SecretView};
+use crate::audit::{Actor, recorded};
+
+/// The most tries of a change while other programs change the same app.
+const CHANGE_TRIES: usize = 5;
+
+/// The limits and quotas of a new app.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// Pushes a second; none for no limit.
+    pub rate_limit: Option<NonZeroU32>,
+    /// Devices a second that all workers together send to; none for no limit.
+    pub pace: Option<NonZeroU32>,
+    /// The most devices.
+    pub max_devices: AppQuota,
+    /// The most messages that may wait.
+    pub max_waiting: AppQuota,
+    /// The most ledger entries of its messages.
+    pub max_ledger_entries: AppQuota,
+}
+
+/// New limits and quotas of an app; what is none stays as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LimitChanges {
+    /// Pushes a second; `Some(None)` removes the limit.
+    pub rate_limit: Option<Option<NonZeroU32>>,
+    /// Devices a second that all workers together send to; `Some(None)` removes the limit.
+    pub pace: Option<Option<NonZeroU32>>,
+    /// The most devices.
+    pub max_devices: Option<AppQuota>,
+    /// The most messages that may wait.
+    pub max_waiting: Option<AppQuota>,
+    /// The most ledger entries of its messages.
+    pub max_ledger_entries: Option<AppQuota>,
+}
+
+impl LimitChanges {
+    fn apply(self, app: &mut App) {
+        app.rate_limit = self.rate_limit.unwrap_or(app.rate_limit);
+        app.pace = self.pace.unwrap_or(app.pace);
+        app.max_devices = self.max_devices.unwrap_or(app.max_devices);
+        app.max_waiting = self.max_waiting.unwrap_or(app.max_waiting);
+        app.max_ledger_entries = self.max_ledger_entries.unwrap_or(app.max_ledger_entries);
+    }
+}
+
+/// Makes an app.
+///
+/// # Errors
+/// If there is an app of this name, the index did not answer, or it was not recorded.
+pub async fn create(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: AppId,
+    secret: Secret,
+    limits: Limits,
+) -> anyhow::Result<NewSecret> {
+    let event = actor.event_of_app(Action::AppCreated, &app_id);
+    let work = async {
+        let mut app = App::new(app_id, &secret, UnixMillis::now());
+        app.rate_limit = limits.rate_limit;
+        app.pace = limits.pace;
+        app.max_devices = limits.max_devices;
+        app.max_waiting = limits.max_waiting;
+        app.max_ledger_entries = limits.max_ledger_entries;
+        if !index.create_app(&app).await? {
+            check_not_arriving(index, &app.app_id).await?;
+            bail!("there is an app {} already", app.app_id);
+        }
+        Ok(NewSecret::new(&app, DEFAULT_SECRET, secret))
+    };
+    recorded(Some(index), event, work).await
+}
+
+/// Lists all apps.
+///
+/// # Errors
+/// If the index did not answer.
+pub async fn list(index: &dyn Index) -> anyhow::Result<Vec<AppView>> {
+    let mut views = Vec::new();
+    for app in index.apps().await? {
+        views.push(AppView::of(&app, index.count_devices(&(&app).into()).await?));
+    }
+    Ok(views)
+}
+
+/// Shows one app.
+///
+/// # Errors
+/// If there is no such app, or the index did not answer.
+pub async fn show(index: &dyn Index, app_id: &AppId) -> anyhow::Result<AppDetails> {
+    AppDetails::read(index, &find(index, app_id).await?).await
+}
+
+/// Changes limits and quotas of an app. Programs apply them within 5 s, also to what is being sent.
+///
+/// # Errors
+/// If there is no such app here, the index did not answer, or it was not recorded.
+pub async fn set(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: &AppId,
+    changes: LimitChanges,
+) -> anyhow::Result<AppDetails> {
+    let work = async {
+        let change = |app: &mut App| {
+            changes.apply(app);
+            Ok(())
+        };
+        let app = change_app(index, app_id, change).await?;
+        AppDetails::read(index, &app).await
+    };
+    recorded(Some(index), actor.event_of_app(Action::AppChanged, app_id), work).await
+}
+
+/// Refuses the app's pushes from now on.
+///
+/// # Errors
+/// If there is no such app here, the index did not answer, or it was not recorded.
+pub async fn disable(index: &dyn Index, actor: &Actor, app_id: &AppId) -> anyhow::Result<AppState> {
+    let work = async {
+        let change = |app: &mut App| {
+            app.disabled = true;
+            Ok(())
+        };
+        let app = change_app(index, app_id, change).await?;
+        Ok(AppState { app_id: app.app_id, disabled: app.disabled, had_moved_to: None })
+    };
+    recorded(Some(index), actor.event_of_app(Action::AppDisabled, app_id), work).await
+}
+
+/// Takes the app's pushes again; with `although_moved` also if it moves or has moved to another store.
+///
+/// # Errors
+/// If there is no such app, it has moved, the index did not answer, or it was not recorded.
+pub async fn enable(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: &AppId,
+    although_moved: bool,
+) -> anyhow::Result<AppState> {
+    let work = async {
+        let mut had_moved_to = None;
+        let change = |app: &mut App| {
+            app.disabled = false;
+            had_moved_to = app.moved_to.take();
+            match &had_moved_to {
+                Some(moved) if !although_moved => bail!(
+                    "{app_id} moves or has moved from here to {store}: run that move again, which finishes \
+                     it, and then bring the app back with pushctl move. To give the move up, or if that store \
+                     is lost, run pushctl app remove {app_id} there and add --although-moved here",
+                    store = moved.store
+                ),
+                _ => Ok(()),
+            }
+        };
+        let app = change_any_app(index, app_id, change).await?;
+        Ok(AppState { app_id: app.app_id, disabled: app.disabled, had_moved_to })
+    };
+    recorded(Some(index), actor.event_of_app(Action::AppEnabled, app_id), work).await
+}
+
+/// Removes an app and all its devices. An app that is on its way here is given up.
+///
+/// # Errors
+/// If there is no such app, the index did not answer, or it was not recorded.
+pub async fn remove(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: &AppId,
+) -> anyhow::Result<AppRemoved> {
+    let work = async {
+        give_up_arrival(index, app_id).await?;
+        if !index.remove_app(app_id).await? {
+            bail!("there is no app {app_id}");
+        }
+        Ok(AppRemoved { removed: app_id.clone() })
+    };
+    recorded(Some(index), actor.event_of_app(Action::AppRemoved, app_id), work).await
+}
+
+/// Replaces the default secret; the old one stays valid for `overlap`.
+///
+/// # Errors
+/// If there is no such app here, the secret is one that it has, the index did not answer, or it was not
+/// recorded.
+pub async fn rotate_secret(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: &AppId,
+    secret: Secret,
+    overlap: Duration,
+) -> anyhow::Result<NewSecret> {
+    let event = event_of_secret(actor, Action::SecretRotated, app_id, DEFAULT_SECRET);
+    let work = async {
+        let change = |app: &mut App| {
+            let now = UnixMillis::now();
+            Ok(app.rotate(&secret, now, now.plus(overlap))?)
+        };
+        let app = change_app(index, app_id, change).await?;
+        Ok(NewSecret::new(&app, DEFAULT_SECRET, secret.clone()))
+    };
+    recorded(Some(index), event, work).await
+}
+
+fn event_of_secret(actor: &Actor, action: Action, app: &AppId, secret: &str) -> AuditEvent {
+    AuditEvent { secret: Some(secret.to_owned()), ..actor.event_of_app(action, app) }
+}
+
+/// Finds an app.
+///
+/// # Errors
+/// If there is no such app, or the index did not answer.
+pub(crate) async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
+    if let Some(app) = index.app(app_id).await? {
+        return Ok(app);
+    }
+    check_not_arriving(index, app_id).await?;
+    bail!("there is no app {app_id}")
+}
+
+/// Refuses an app that is on its way here.
+async fn check_not_arriving(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
+    if let Some(arrival) = index.arrival(app_id).await? {
+        bail!(
+            "{app_id} is on its way here from {} since {}: repeat the command that takes it until it \
+             succeeds, or give it up with pushctl app remove {app_id}",
+            arrival.origin,
+            arrival.begun_at
+        );
+    }
+    Ok(())
+}
+
+/// Turns an app that is on its way here into a disabled one with an unknown secret, which can be
+/// removed.
+async fn give_up_arrival(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
+    let Some(arrival) = index.arrival(app_id).await? else { return Ok(()) };
+    let mut app = App::new(app_id.clone(), &Secret::generate(), arrival.created_at);
+    (app.generation, app.disabled) = (arrival.generation, true);
+    index.finish_arrival(&app, &arrival.attempt).await?;
+    Ok(())
+}
+
+/// Refuses an app that went to another store.
+///
+/// # Errors
+/// If it did; the text names that store.
+pub(crate) fn check_in_service(app: &App) -> anyhow::Result<()> {
+    if let Some(moved) = &app.moved_to {
+        bail!("{} has moved from here to {}: change it there", app.app_id, moved.store);
+    }
+    Ok(())
+}
+
+/// Changes the record of an app that is in service here.
+async fn change_app(
+    index: &dyn Index,
+    app_id: &AppId,
+    mut change: impl FnMut(&mut App) -> anyhow::Result<()>,
+) -> anyhow::Result<App> {
+    let in_service = |app: &mut App| {
+        check_in_service(app)?;
+        change(app)
+    };
+    change_any_app(index, app_id, in_service).await
+}
+
+/// Changes the record of an app, even of one that went to another store. If another program changed
+/// the record since it was read, it is read again.
+async fn change_any_app(
+    index: &dyn Index,
+    app_id: &AppId,
+    mut change: impl FnMut(&mut App) -> anyhow::Result<()>,
+) -> anyhow::Result<App> {
+    for _ in 0..CHANGE_TRIES {
+        let mut app = find(index, app_id).await?;
+        change(&mut app)?;
+        if index.update_app(&app).await? {
+            return Ok(app);
+        }
+    }
+    bail!("{app_id} is being changed by other programs at this moment: try again")
+}

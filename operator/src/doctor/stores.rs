@@ -1,0 +1,160 @@
+//! The index and the ledger's own store: their settings, if they keep what is written, and how far back
+//! the ledger reaches.
+
+use std::sync::Arc;
+
+use push_boot::engines::{EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
+use push_index::{AppKey, DictionaryUse, Finding, Index, TakesWrites};
+use push_model::{ledger::Retention, time::UnixMillis};
+
+use super::{
+    engine::{Engine, look_for},
+    history,
+};
+
+/// The most apps that a finding names.
+const APPS_NAMED: usize = 10;
+
+/// The index and the ledger's own store, or why they cannot be used.
+#[derive(Debug)]
+pub(super) struct Stores {
+    index: Opened,
+    ledger: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    engine: Engine,
+    store: anyhow::Result<Arc<dyn Index>>,
+}
+
+/// Opens both stores, each alone: a fault of one does not hide the other.
+pub(super) async fn open(engines: &EngineSettings) -> Stores {
+    let namespace = &engines.namespace;
+    let index = open_one(&engines.index, open_index(engines)).await;
+    let ledger = match engines.separate_ledger() {
+        Some(url) => {
+            let store = open_one(url, open_ledger(engines, url)).await;
+            Some(Opened { engine: Engine::ledger(url, namespace), store })
+        }
+        None => None,
+    };
+    Stores {
+        index: Opened { engine: Engine::index(&engines.index, namespace), store: index },
+        ledger,
+    }
+}
+
+/// Opens a store, unless that would make it.
+async fn open_one(
+    url: &IndexUrl,
+    opening: impl Future<Output = Result<Arc<dyn Index>, UnusableStore>>,
+) -> anyhow::Result<Arc<dyn Index>> {
+    if let IndexUrl::Sqlite(file) = url {
+        look_for(file)?;
+    }
+    Ok(opening.await?)
+}
+
+impl Stores {
+    pub(super) async fn findings(&self, retention: Retention) -> Vec<Finding> {
+        let Self { index, ledger } = self;
+        let mut findings = index.findings().await;
+        if let Ok(store) = &index.store {
+            findings.extend(computable_ids(&**store, &index.engine).await);
+            findings.push(dictionaries(&**store, &index.engine).await);
+        }
+        if let Some(ledger) = ledger {
+            findings.extend(ledger.findings().await);
+        }
+        let with_ledger = ledger.as_ref().unwrap_or(index);
+        if let Ok(store) = &with_ledger.store {
+            findings.push(match store.history().await {
+                Ok(history) => history::judge(history, retention, UnixMillis::now()),
+                Err(error) => with_ledger.engine.store_failed("ledger", &error),
+            });
+        }
+        findings
+    }
+}
+
+/// Names the apps whose dictionaries are nearly full.
+async fn dictionaries(store: &dyn Index, engine: &Engine) -> Finding {
+    const SUBJECT: &str = "dictionaries";
+    let filled = match store.filled_dictionaries().await {
+        Ok(filled) => filled,
+        Err(error) => return engine.store_failed(SUBJECT, &error),
+    };
+    let named = |(app, used): &(AppKey, DictionaryUse)| {
+        let (attribute, filled) = used.fullest();
+        format!("{} of {} ({} %)", attribute.name(), app.id, filled / 10)
+    };
+    let nearly_full: Vec<_> = filled.iter().filter(|(_, used)| used.is_nearly_full()).collect();
+    let names: Vec<_> = nearly_full.iter().take(APPS_NAMED).map(|filled| named(filled)).collect();
+    if nearly_full.is_empty() {
+        return Finding::ok(SUBJECT, "have room for new values of attributes");
+    }
+    let detail = format!("{} apps have nearly full ones: {}", nearly_full.len(), names.join(", "));
+    Finding::warning(
+        SUBJECT,
+        detail,
+        "find out what registers so many different values; workers free those that no device has, and \
+         those without room are stored as absent",
+    )
+}
+
+impl Opened {
+    async fn findings(&self) -> Vec<Finding> {
+        let name = self.engine.name;
+        let store = match &self.store {
+            Ok(store) => store,
+            Err(error) => return vec![self.engine.unusable(error)],
+        };
+        let mut findings = match store.inspect().await {
+            Ok(found) if name == "index" => found,
+            Ok(found) => found.into_iter().map(|finding| finding.of_part(name)).collect(),
+            Err(error) => vec![self.engine.store_failed(name, &error)],
+        };
+        findings.push(self.writing(&**store).await);
+        findings
+    }
+
+    /// Checks if the store keeps what is written: it may be a replica, or have no memory or no disk.
+    async fn writing(&self, store: &dyn Index) -> Finding {
+        let subject = format!("{} writes", self.engine.name);
+        match store.takes_writes().await {
+            Ok(TakesWrites { unreachable }) if unreachable.is_empty() => {
+                Finding::ok(subject, "stored")
+            }
+            Ok(TakesWrites { unreachable }) => Finding::error(
+                subject,
+                format!("not stored by {}", unreachable.join("; ")),
+                "bring these masters back, or let a replica take over",
+            ),
+            Err(error) => self.engine.store_failed(subject, &error),
+        }
+    }
+}
+
+/// Apps of earlier builds, whose message ids another app can compute from an idempotency key. It cannot
+/// recall their messages with that, but it can keep them from being recalled before they begin.
+async fn computable_ids(index: &dyn Index, engine: &Engine) -> Option<Finding> {
+    const SUBJECT: &str = "apps";
+    let apps = match index.apps().await {
+        Ok(apps) => apps,
+        Err(error) => return Some(engine.store_failed(SUBJECT, &error)),
+    };
+    let without = apps.into_iter().filter(|app| app.id_key.is_none());
+    let names: Vec<String> = without.map(|app| app.app_id.to_string()).collect();
+    let first = names.get(..APPS_NAMED.min(names.len()))?.join(", ");
+    let more = if names.len() > APPS_NAMED { " and others" } else { "" };
+    (!names.is_empty()).then(|| {
+        let detail = format!(
+            "{first}{more}: made by an earlier version, so other apps can compute their message \
+             ids from a guessed Idempotency-Key"
+        );
+        let remedy = "pushctl app rotate-secret ends that (a retry with a key from before gets \
+                    another id then)";
+        Finding::warning(SUBJECT, detail, remedy)
+    })
+}

@@ -1,0 +1,29 @@
+//! Operator use cases: what `pushctl` and a console do with apps, devices, messages, dead letters and
+//! backups, and the checks of the doctor.
+//!
+//! A use case is a function that takes an open store and returns a value. Values serialise to one JSON
+//! form, which every face prints or serves. Long work reports progress as typed events to a callback.
+//! Nothing here prints, reads a command line or knows a terminal. Every function that changes something
+//! takes the [`audit::Actor`] who does it, and appends that to the audit trail.
+//!
+//! - `app`: apps, their limits and secrets
+//! - `device`: devices of an app, their logins, import and export
+//! - `message`: ledgers of messages, watching and recalling
+//! - `dead`: dead letters
+//! - `keys`: the keys that sign the MQTT logins of devices
+//! - `transfer`: backing up, restoring and moving apps
+//! - `doctor`: checks of a deployment
+//! - `audit`: the audit trail
+//! - `input`: reads an input line by line in bounded memory
+//! - `server`: the URL of an HTTP server
+
+pub mod app;
+pub mod audit;
+pub mod dead;
+pub mod device;
+pub mod doctor;
+pub mod input;
+pub mod keys;
+pub mod message;
+pub mod server;
+pub mod transfer;

@@ -1,0 +1,112 @@
+//! Messages: their ledgers, watching and recalling them.
+//!
+//! - `watch`: follows a message until its entry is closed
+//! - `rate`: estimates devices a second and the time left
+
+mod rate;
+mod watch;
+
+use std::num::NonZeroU32;
+
+use anyhow::{Context as _, bail};
+use push_index::{Index, IndexError, horizon, recall_everywhere};
+use push_model::{
+    app::AppKey,
+    audit::{Action, AuditEvent},
+    ids::{AppId, MessageId},
+    ledger::{RecallOutcome, Retention, State},
+    report::Report,
+    time::UnixMillis,
+};
+use serde::Serialize;
+
+pub use self::watch::{MessageUpdate, WatchEvent, watch};
+use crate::audit::{Actor, recorded_if};
+
+/// The ledger of a message. It serialises as the report.
+#[derive(Debug, Clone, Serialize)]
+pub struct MessageView {
+    /// The report.
+    #[serde(flatten)]
+    pub report: Report,
+    /// The pace of the app while the message is sent, which may be why that takes long.
+    #[serde(skip)]
+    pub pace: Option<NonZeroU32>,
+}
+
+/// A message after its recall. It serialises as the report.
+#[derive(Debug, Clone, Serialize)]
+pub struct Recalled {
+    /// The report.
+    #[serde(flatten)]
+    pub report: Report,
+    /// False if nothing was left to recall.
+    #[serde(skip)]
+    pub recalled: bool,
+}
+
+/// Shows the ledger of a message. `retention` is how long the index keeps ledgers.
+///
+/// # Errors
+/// If there is no such message, or the index did not answer.
+pub async fn show(
+    index: &dyn Index,
+    app_id: &AppId,
+    message_id: &MessageId,
+    retention: Retention,
+) -> anyhow::Result<MessageView> {
+    let now = UnixMillis::now();
+    let app = key(index, app_id).await?;
+    let report = match index.entry(&app, message_id).await? {
+        Some(entry) => Some(Report::of(&entry, now)),
+        None => {
+            let horizon = horizon(index, &app, message_id, retention).await?;
+            Report::of_waiting(&app, message_id, now, horizon)
+        }
+    };
+    let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
+    let is_under_way = matches!(report.state, State::Accepted | State::Sending);
+    let pace = if is_under_way { pace(index, app_id).await? } else { None };
+    Ok(MessageView { report, pace })
+}
+
+/// Stops sending a message. What was already handed to a transport is not called back.
+///
+/// # Errors
+/// If there is no such message, the index did not answer, or it was not recorded.
+pub async fn recall(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: &AppId,
+    message_id: MessageId,
+    retention: Retention,
+) -> anyhow::Result<Recalled> {
+    let event = actor.event_of_app(Action::MessageRecalled, app_id);
+    let event = AuditEvent { message: Some(message_id), ..event };
+    let now = UnixMillis::now();
+    let recall = async {
+        let app = key(index, app_id).await?;
+        let (recalled, entry) =
+            match recall_everywhere(index, &app, &message_id, now, retention).await? {
+                RecallOutcome::Recalled(entry) => (true, entry),
+                RecallOutcome::AlreadyClosed(entry) => (false, entry),
+                RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),
+            };
+        Ok(Recalled { report: Report::of(&entry, now), recalled })
+    };
+    recorded_if(Some(index), event, recall, |done| done.recalled).await
+}
+
+/// Returns the key of the app with this name, or of the last one that had it.
+async fn key(index: &dyn Index, app_id: &AppId) -> Result<AppKey, IndexError> {
+    if let Some(app) = index.app(app_id).await? {
+        return Ok(AppKey::from(&app));
+    }
+    let generation = index.removed_apps(app_id).await?.saturating_sub(1);
+    Ok(AppKey { id: app_id.clone(), generation })
+}
+
+/// Returns the pace of an app, if it has one.
+async fn pace(index: &dyn Index, app_id: &AppId) -> Result<Option<NonZeroU32>, IndexError> {
+    Ok(index.app(app_id).await?.and_then(|app| app.pace))
+}

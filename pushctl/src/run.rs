@@ -1,0 +1,211 @@
+//! Runs commands: opens the engines that each one needs.
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use anyhow::Context as _;
+use push_boot::{
+    command_line,
+    credentials::CredentialSettings,
+    data_dir,
+    engines::{EngineSettings, IndexUrl, QueueUrl, open_queue, open_stores},
+    log::{self, LogSettings},
+    settings::ConfigErrors,
+    traces::Traces,
+};
+use push_index::Index;
+use push_operator::{audit::Actor, device::AppLogins};
+use push_queue::Queue;
+
+use crate::{
+    app, audit, broker,
+    cli::{Cli, Command},
+    completions, dead,
+    device::{self, DeviceCommand},
+    doctor::{self, Installation},
+    key, man, message,
+    output::{self, Output},
+    push, reference, standalone, transfer,
+};
+
+/// The name of this program in the audit trail and at servers.
+const PROGRAM: &str = "pushctl";
+
+/// The exit code of a command whose output was closed before all was printed. It is that of a program
+/// that SIGPIPE ended (128 + 13), which shells and scripts take for the usual end before `head`.
+const OUTPUT_CLOSED: u8 = 141;
+
+/// Runs the command line. An error is printed with its causes in one line.
+pub async fn main(cli: Cli) -> ExitCode {
+    let out = Output { json: cli.json };
+    match run(cli, out).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed(&error) => ExitCode::from(OUTPUT_CLOSED),
+        Err(error) => {
+            out.note(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
+    let actor = Actor::of_process(PROGRAM);
+    let command = match cli.command {
+        Command::Move(args) => {
+            return transfer::move_from(*args, &cli.engines, &actor, out).await;
+        }
+        // These are about no installation, so its settings do not matter.
+        Command::Completions(args) => {
+            return completions::run(&args, &command_line::command::<Cli>(), out);
+        }
+        Command::Man(args) => return man::run(&args, &command_line::command::<Cli>(), out),
+        Command::Reference => return reference::run(&command_line::command::<Cli>(), out),
+        command => command,
+    };
+    // A command that runs no service has few of the constants, so it takes none.
+    let mut errors = match &command {
+        Command::Standalone(_) | Command::Broker(_) => ConfigErrors::tuned(&cli.tune),
+        _ => ConfigErrors::default(),
+    };
+    let data_dir = cli.data_dir.as_path();
+    let urls = cli.engines.check_or_embedded(data_dir, &mut errors);
+    let credentials = cli.credentials.check(&mut errors);
+    let command = match command {
+        Command::Standalone(args) => {
+            return standalone::run(*args, urls, credentials, errors, data_dir, out).await;
+        }
+        Command::Broker(args) => {
+            return broker::run(*args, urls, credentials, errors, data_dir, out).await;
+        }
+        command => command,
+    };
+    let (urls, credentials) = errors.finish(urls.zip(credentials))?;
+    match command {
+        Command::Standalone(_)
+        | Command::Broker(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Move(_)
+        | Command::Reference => Ok(()),
+        Command::Push(args) => push::run(args, out).await,
+        Command::Key(command) => {
+            let mut index = None;
+            if command.is_change() {
+                log::init(LogSettings::of_audit(cli.json), &Traces::off());
+                index = index_for_key_audit(&urls, &credentials, data_dir, out).await;
+            }
+            key::run(command, &credentials, data_dir, index.as_deref(), &actor, out).await
+        }
+        Command::Device(DeviceCommand::Credentials { app_id, client_id }) => {
+            let credentials = credentials.open_in(data_dir)?;
+            let index = index(&urls, data_dir).await?;
+            let logins = AppLogins::of(&app_id, credentials, &index).await?;
+            device::print_login(&logins, &client_id, out).await
+        }
+        Command::Device(DeviceCommand::Listen(args)) => {
+            let broker = args.broker()?;
+            let credentials = match broker.has_login() {
+                true => None,
+                false => credentials.open_if_there(data_dir)?,
+            };
+            let logins = match credentials {
+                Some(credentials) => {
+                    let index = index(&urls, data_dir).await?;
+                    Some(AppLogins::of(args.app_id(), credentials, &index).await?)
+                }
+                None => None,
+            };
+            device::listen::run(args, broker, logins, out).await
+        }
+        Command::App(command) => {
+            app::run(command, &*index(&urls, data_dir).await?, &actor, out).await
+        }
+        Command::Device(command) => device::run(command, &index(&urls, data_dir).await?, out).await,
+        Command::Message(command) => {
+            let index = index(&urls, data_dir).await?;
+            message::run(command, &*index, urls.ledger_retention, &actor, out).await
+        }
+        Command::Dead(command) => {
+            let queue = queue(&urls, data_dir).await?;
+            let index = match command.is_change() {
+                true => index_for_audit(&urls, data_dir, out).await,
+                false => None,
+            };
+            let result = dead::run(command, &*queue, index.as_deref(), &actor, out).await;
+            queue.close().await;
+            result
+        }
+        Command::Audit(command) => audit::run(command, &*index(&urls, data_dir).await?, out).await,
+        Command::Doctor(args) => {
+            let installation = Installation {
+                engines: &urls,
+                program: PROGRAM,
+                device_keys: credentials.key_file_in(data_dir),
+                data_dir: data_dir.to_owned(),
+                secret_files: cli.engines.secret_files(),
+            };
+            doctor::run(args, installation, out).await
+        }
+    }
+}
+
+/// Opens the index.
+///
+/// # Errors
+/// If it cannot be used.
+async fn index(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn Index>> {
+    if matches!(urls.index, IndexUrl::Sqlite(_)) {
+        data_dir::make(data_dir)?;
+    }
+    Ok(open_stores(urls).await.joined()?)
+}
+
+/// Opens the index for the audit trail of a command that does not need it otherwise. Without it the
+/// command runs all the same, and says that it is not recorded.
+async fn index_for_audit(
+    urls: &EngineSettings,
+    data_dir: &Path,
+    out: Output,
+) -> Option<Arc<dyn Index>> {
+    let queue_is_embedded = matches!(urls.queue, QueueUrl::Sqlite(_));
+    if queue_is_embedded != matches!(urls.index, IndexUrl::Sqlite(_)) {
+        out.note("not recorded in the audit trail: --index-url and --queue-url belong together");
+        return None;
+    }
+    reachable_index(urls, data_dir, out).await
+}
+
+/// Opens the index for the audit trail of a change of the device keys. It makes no embedded index for
+/// that alone, unless the keys are in the data directory as well.
+async fn index_for_key_audit(
+    urls: &EngineSettings,
+    credentials: &CredentialSettings,
+    data_dir: &Path,
+    out: Output,
+) -> Option<Arc<dyn Index>> {
+    if let IndexUrl::Sqlite(file) = &urls.index
+        && credentials.key_file.is_some()
+        && !file.exists()
+    {
+        out.note("not recorded in the audit trail: there is no index, name one with --index-url");
+        return None;
+    }
+    reachable_index(urls, data_dir, out).await
+}
+
+async fn reachable_index(
+    urls: &EngineSettings,
+    data_dir: &Path,
+    out: Output,
+) -> Option<Arc<dyn Index>> {
+    let index = index(urls, data_dir).await;
+    index.map_err(|error| out.note(format_args!("not recorded in the audit trail: {error:#}"))).ok()
+}
+
+async fn queue(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn Queue>> {
+    if matches!(urls.queue, QueueUrl::Sqlite(_)) {
+        data_dir::make(data_dir)?;
+    }
+    open_queue(urls, PROGRAM)
+        .await
+        .with_context(|| format!("cannot use the queue at {}", urls.queue))
+}
