@@ -3,8 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_boot::metrics::StoreMetrics;
-use push_index::Index;
+use push_boot::{engines::Stores, metrics::StoreMetrics};
 use push_model::time::UnixMillis;
 use push_queue::Queue;
 
@@ -19,7 +18,7 @@ pub struct Dependencies {
     /// The queue that messages come from.
     pub queue: Arc<dyn Queue>,
     /// The index of the devices, and the ledger.
-    pub index: Arc<dyn Index>,
+    pub stores: Stores,
     /// The ways to reach devices.
     pub transports: Transports,
     /// The worker's counters.
@@ -45,10 +44,10 @@ pub struct Observation {
 
 impl Dependencies {
     /// Dependencies with the system's clock and randomness.
-    pub fn new(queue: Arc<dyn Queue>, index: Arc<dyn Index>, transports: Transports) -> Self {
+    pub fn new(queue: Arc<dyn Queue>, stores: Stores, transports: Transports) -> Self {
         Self {
             queue,
-            index,
+            stores,
             transports,
             metrics: Metrics::default(),
             lanes: LaneHealth::default(),
@@ -63,7 +62,7 @@ impl std::fmt::Debug for Dependencies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Dependencies")
             .field("queue", &self.queue)
-            .field("index", &self.index)
+            .field("stores", &self.stores)
             .field("transports", &self.transports)
             .finish_non_exhaustive()
     }

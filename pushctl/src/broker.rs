@@ -183,7 +183,7 @@ pub async fn run(
     let shutdown = shutdown::on_signal();
     let health = Health::starting(settings.health, shutdown.clone());
     let operations = Operations::start(ops, health.clone());
-    let index = open_index_at_start(&settings.engines, &health).await?;
+    let index = open_index_at_start(&settings.engines, &health).await?.index;
 
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "broker");

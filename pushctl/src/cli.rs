@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use push_boot::{
     build_info,
     credentials::{CredentialArgs, CredentialSettings},
-    engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, open_queue, open_stores},
+    engines::{EngineArgs, EngineSettings, IndexUrl, QueueUrl, Stores, open_queue, open_stores},
     settings::ConfigErrors,
     telemetry::{self, LogSettings},
     traces::Traces,
@@ -193,8 +193,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             device::run(command, &index(&urls, &cli.data_dir).await?, out).await
         }
         Command::Message(command) => {
-            let index = index(&urls, &cli.data_dir).await?;
-            message::run(command, &*index, urls.ledger_retention, out).await
+            let stores = stores(&urls, &cli.data_dir).await?;
+            message::run(command, &stores, urls.ledger_retention, out).await
         }
         Command::Dead(command) => {
             let queue = queue(&urls, &cli.data_dir).await?;
@@ -235,10 +235,15 @@ pub(crate) async fn index(
     urls: &EngineSettings,
     data_dir: &std::path::Path,
 ) -> anyhow::Result<Arc<dyn Index>> {
+    Ok(stores(urls, data_dir).await?.index)
+}
+
+/// Opens the index and the ledger.
+async fn stores(urls: &EngineSettings, data_dir: &std::path::Path) -> anyhow::Result<Stores> {
     if matches!(urls.index, IndexUrl::Sqlite(_)) {
         make_data_dir(data_dir)?;
     }
-    Ok(open_stores(urls).await.joined()?)
+    Ok(open_stores(urls).await?)
 }
 
 /// The index for the audit trail of a command that does not need it otherwise. Without it the

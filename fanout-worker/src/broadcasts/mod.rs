@@ -46,7 +46,7 @@ pub(crate) async fn list(context: &Context, job: &Job, entry: &Entry, plan: &Pla
     let devices_left = (0..).zip(&plan.partitions).map(left).collect();
     let broadcast = open(context, job, devices_left);
     if broadcast.total_left() > 0 {
-        noted(context.index.list_broadcast(&broadcast).await);
+        noted(context.ledger.list_broadcast(&broadcast).await);
     }
 }
 
@@ -65,23 +65,23 @@ pub(crate) async fn note_left(
     let is_alone = plan.is_some_and(|plan| plan.partitions.len() == 1);
     noted(match left {
         Left::Unknown => return,
-        Left::Recalled => context.index.unlist_broadcast(message).await,
+        Left::Recalled => context.ledger.unlist_broadcast(message).await,
         // It is listed only once it could not be sent at once.
         Left::Devices(left @ 1..) if is_alone => {
             let broadcast = open(context, job, vec![left]);
-            let listed = context.index.list_broadcast(&broadcast).await;
+            let listed = context.ledger.list_broadcast(&broadcast).await;
             match listed {
-                Ok(()) => context.index.set_devices_left(message, partition, left).await,
+                Ok(()) => context.ledger.set_devices_left(message, partition, left).await,
                 failed => failed,
             }
         }
-        Left::Devices(left) => context.index.set_devices_left(message, partition, left).await,
+        Left::Devices(left) => context.ledger.set_devices_left(message, partition, left).await,
     });
 }
 
 /// Takes a broadcast off whose entry is closed.
 pub(crate) async fn unlist(context: &Context, job: &Job) {
-    noted(context.index.unlist_broadcast(&job.head.message_id).await);
+    noted(context.ledger.unlist_broadcast(&job.head.message_id).await);
 }
 
 fn open(context: &Context, job: &Job, devices_left: Vec<u32>) -> OpenBroadcast {

@@ -39,12 +39,12 @@ pub(crate) async fn keep_reading(
 }
 
 async fn read(context: &Context, speed: Speed) -> Result<Estimate, IndexError> {
-    let mut listed = context.index.open_broadcasts().await?;
+    let mut listed = context.ledger.open_broadcasts().await?;
     // An entry is closed by the first check after what is left of it may be written off.
     let rest = context.closing.write_off_after + context.closing.every;
     let is_kept = |one: &OpenBroadcast| context.now() <= one.ends_at.plus(rest).plus(KEPT_OVERDUE);
     for forgotten in listed.extract_if(.., |one| !is_kept(one)) {
-        context.index.unlist_broadcast(&forgotten.message_id).await?;
+        context.ledger.unlist_broadcast(&forgotten.message_id).await?;
     }
     let mut paces: BTreeMap<AppKey, NonZeroU32> = BTreeMap::new();
     for app in listed.iter().map(|one| &one.app) {

@@ -77,7 +77,6 @@ pub(super) fn begin(
             lane: Lane::Jobs,
             slot: None,
             written_off: false,
-            beyond_plan: false,
             hold: &hold,
         };
         let ended = run.finish(detached).await;

@@ -97,7 +97,6 @@ async fn run(
         lane: Lane::Tasks,
         slot: slot.as_ref(),
         written_off: partition.written_off,
-        beyond_plan: partition.is_beyond_plan(),
         hold,
     };
     let ended = run.run(request, None).await;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use push_index::Index;
+use push_boot::engines::Stores;
+use push_index::{Index, Ledger};
 
 use super::{broker_auth::BrokerLogins, full_dictionaries::FullDictionaries, sequence::Sequence};
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
 pub(crate) struct Handlers {
     pub(super) settings: Settings,
     pub(super) index: Arc<dyn Index>,
+    pub(super) ledger: Arc<dyn Ledger>,
     pub(super) index_outage: IndexOutage,
     pub(super) logins: Logins,
     /// The memory for the questions of MQTT brokers: as much as one app may have.
@@ -45,7 +47,7 @@ impl Handlers {
 
     pub(crate) fn new(
         settings: Settings,
-        index: Arc<dyn Index>,
+        stores: Stores,
         publisher: Publisher,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -56,6 +58,7 @@ impl Handlers {
         });
         // Set before only if these metrics are those of another service too, which then shows its own.
         let _ = metrics.levels.body_memory.set(level);
+        let Stores { index, ledger, .. } = stores;
         let (apps, index_outage) = (settings.apps.clone(), IndexOutage::new());
         let outage = index_outage.clone();
         Self {
@@ -66,6 +69,7 @@ impl Handlers {
             sampling: settings.is_traced.then(|| Sampling::new(settings.trace_ratio)),
             settings,
             index,
+            ledger,
             index_outage,
             recent_keys: RecentKeys::default(),
             leaks: UsageLeaks::default(),

@@ -72,7 +72,7 @@ impl Handlers {
         let key = &AppKey::from(app);
         let ask = async |message: MessageId| {
             let subject = Subject::message(&app.app_id, &message);
-            let entry = self.ask_index(subject, self.index.entry(key, &message));
+            let entry = self.ask_index(subject, self.ledger.entry(key, &message));
             Some((message, entry.await.ok()??.dedup_nonce?))
         };
         // Boxed: few pushes have a key, and its future would be part of every connection.

@@ -44,11 +44,11 @@ impl Handlers {
         let (caller, message, quota) =
             self.authenticate_message(resource, head, Scope::Read, now).await?;
         let (app, subject) = (caller.key(), Subject::message(&caller.app, &message));
-        let report = match self.ask_index(subject, self.index.entry(&app, &message)).await? {
+        let report = match self.ask_index(subject, self.ledger.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
                 let retention = self.settings.ledger_retention;
-                let horizon = horizon(&*self.index, &app, &message, retention);
+                let horizon = horizon(&*self.ledger, &app, &message, retention);
                 let horizon = self.ask_index(subject, horizon).await?;
                 Report::of_waiting(&app, &message, now, horizon)
             }
@@ -70,7 +70,7 @@ impl Handlers {
         let begin = self.begin_recall(&caller, message, now, place, permit);
         let begun = self.ask_index(subject, begin).await?;
         let app = caller.key();
-        let known = recall_known(&*self.index, &app, &message, begun);
+        let known = recall_known(&*self.ledger, &app, &message, begun);
         match self.ask_index(subject, known).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
                 success(&Report::of(&entry, now), quota)
@@ -90,7 +90,7 @@ impl Handlers {
         place: Option<Box<MessagePlaces>>,
         permit: RecallPermit,
     ) -> Result<RecallOutcome, IndexError> {
-        let (index, retention) = (Arc::clone(&self.index), self.settings.ledger_retention);
+        let (ledger, retention) = (Arc::clone(&self.ledger), self.settings.ledger_retention);
         let app = caller.key();
         let event = AuditEvent {
             app: Some(caller.app.clone()),
@@ -100,7 +100,7 @@ impl Handlers {
         };
         let recall = tokio::spawn(async move {
             let _permit = permit;
-            let outcome = begin_recall(&*index, &app, &message, now, retention).await?;
+            let outcome = begin_recall(&*ledger, &app, &message, now, retention).await?;
             if let RecallOutcome::Recalled(entry) = &outcome {
                 // The recall made an entry.
                 if entry.dedup_nonce.is_none() && entry.recalled_at == Some(now) {
@@ -125,7 +125,7 @@ impl Handlers {
         match self.place(&caller.cached, UsageKind::EarlyRecall, now, now) {
             Err(used_up) => {
                 let app = caller.key();
-                let entry = self.index.entry(&app, message);
+                let entry = self.ledger.entry(&app, message);
                 match self.ask_index(Subject::message(&caller.app, message), entry).await? {
                     Some(_) => Ok(None),
                     None => Err(used_up),

@@ -6,12 +6,13 @@ use std::num::NonZeroU32;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
+use push_boot::engines::Stores;
 use push_index::{Index, IndexError, horizon, recall_everywhere};
 use push_model::{
     app::AppKey,
     audit::{Action, AuditEvent},
     ids::{AppId, MessageId},
-    ledger::{Outcomes, RecallOutcome, Retention, State},
+    ledger::{MessageState, Outcomes, RecallOutcome, Retention},
     report::Report,
     time::UnixMillis,
 };
@@ -48,32 +49,34 @@ pub enum MessageCommand {
 /// If there is no such message, or the index did not answer.
 pub async fn run(
     command: MessageCommand,
-    index: &dyn Index,
+    stores: &Stores,
     retention: Retention,
     out: Output,
 ) -> anyhow::Result<()> {
+    let Stores { index, ledger, .. } = stores;
+    let (index, ledger) = (&**index, &**ledger);
     let now = UnixMillis::now();
     match command {
         MessageCommand::Show { app_id, message_id } => {
             let app = key(index, &app_id).await?;
-            let report = match index.entry(&app, &message_id).await? {
+            let report = match ledger.entry(&app, &message_id).await? {
                 Some(entry) => Some(Report::of(&entry, now)),
                 None => {
-                    let horizon = horizon(index, &app, &message_id, retention).await?;
+                    let horizon = horizon(ledger, &app, &message_id, retention).await?;
                     Report::of_waiting(&app, &message_id, now, horizon)
                 }
             };
             let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
             let mut text = text(&report);
             // While it is sent, the pace may be why it takes long.
-            if matches!(report.state, State::Accepted | State::Sending)
+            if matches!(report.state, MessageState::Accepted | MessageState::Sending)
                 && let Some(pace) = pace(index, &app_id).await?
             {
                 text.push_str(&format!("\npace      {pace} devices a second, the app's"));
             }
             out.result(text, &report)
         }
-        MessageCommand::Watch(args) => watch::run(args, index, retention, out).await,
+        MessageCommand::Watch(args) => watch::run(args, stores, retention, out).await,
         MessageCommand::Recall { app_id, message_id } => {
             let event = AuditEvent {
                 app: Some(app_id.clone()),
@@ -82,7 +85,7 @@ pub async fn run(
             };
             let recall = async {
                 let app = key(index, &app_id).await?;
-                match recall_everywhere(index, &app, &message_id, now, retention).await? {
+                match recall_everywhere(ledger, &app, &message_id, now, retention).await? {
                     RecallOutcome::Recalled(entry) => Ok((true, entry)),
                     RecallOutcome::AlreadyClosed(entry) => Ok((false, entry)),
                     RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),

@@ -172,7 +172,7 @@ pub async fn run(
         .await
         .with_context(|| format!("cannot use the queue at {}", settings.engines.queue))?;
     let index = open_index_at_start(&settings.engines, &health).await?;
-    let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
+    let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.index.clone()));
     let mut registry = Registry::default();
     operations::process::register(&mut registry, "standalone");
     let broker = Broker::start(settings.broker, logins, &Secret::generate(), &mut registry)?;
@@ -222,7 +222,7 @@ pub async fn run(
         if args.demo {
             let (http, broker, logins) = (address, &devices_url, &credentials);
             let place = demo::Place { http, broker, data_dir, logins };
-            demo::run(&*index, place, &shutdown, out).await
+            demo::run(&index, place, &shutdown, out).await
         } else {
             out.note(format_args!(
                 "ready on {scheme}://{address}, devices on {devices_url}; stop with Ctrl-C"

@@ -11,7 +11,7 @@ use crate::{
     text::Text,
 };
 
-/// How a device is reached. The codes are stored, so a code is never reused.
+/// The kind of transport that reaches a device. The codes are stored, so a code is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransportKind {
@@ -77,13 +77,13 @@ impl TransportKind {
     }
 }
 
-/// What delivery needs to know of a device. Its `Debug` form leaves out the token, with which
+/// The address of a device, as delivery needs it. Its `Debug` form leaves out the token, with which
 /// messages can be sent to the device.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     /// The device.
     pub client_id: ClientId,
-    /// How it is reached.
+    /// The transport that reaches it.
     pub transport: TransportKind,
     /// Its address at the transport's provider, where the transport has one.
     pub token: Option<Box<str>>,
@@ -97,10 +97,10 @@ pub struct Target {
 pub struct Device {
     /// The device.
     pub client_id: ClientId,
-    /// What targeting may ask for.
+    /// The attributes that targeting may ask for.
     #[serde(flatten)]
     pub attributes: Attributes,
-    /// How it is reached.
+    /// The transport that reaches it.
     pub transport: TransportKind,
     /// Its address at the transport's provider.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,7 +180,7 @@ impl fmt::Debug for DeviceDraft<'_> {
 pub struct CheckedDevice {
     /// Its record.
     pub device: Device,
-    /// What to tell its sender.
+    /// Warnings for its sender.
     pub warnings: Vec<AttributeWarning>,
 }
 
@@ -196,13 +196,13 @@ pub struct AttributeWarning {
     pub problem: BadValue,
 }
 
-/// What is wrong with a device; the message is for the sender.
+/// A mistake in a device; the message is for the sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {problem}")]
 pub struct BadDevice {
     /// The field that is wrong.
     pub field: &'static str,
-    /// What it must be.
+    /// The form that it must have.
     pub problem: String,
 }
 

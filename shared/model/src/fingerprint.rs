@@ -19,12 +19,12 @@ use crate::{
     time::UnixMillis,
 };
 
-/// What pushes with the same key must have in common.
+/// The digest that pushes with the same key must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(NonZeroU32);
 
 impl Fingerprint {
-    /// That of a push, from what a device receives and the audience.
+    /// Computes the fingerprint of a push, from what a device receives and the audience.
     pub fn of(payload: &Payload<'_>, audience: &Audience) -> Self {
         let mut hash = Hash(Sha256::new());
         hash.number(u64::from(payload.kind));

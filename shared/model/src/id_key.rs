@@ -23,9 +23,15 @@ impl IdKey {
         Self(bytes)
     }
 
-    /// The key in the clear, to derive an id with.
+    /// The unencrypted key, to derive an id with.
     pub(crate) const fn bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+}
+
+impl From<[u8; 16]> for IdKey {
+    fn from(bytes: [u8; 16]) -> Self {
+        Self(bytes)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     time::UnixMillis,
 };
 
-/// What a device receives, as JSON.
+/// The JSON that a device receives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload<'a> {
     /// By which the device recognises a repeated delivery.
@@ -84,7 +84,7 @@ pub enum Audience {
 }
 
 impl Audience {
-    /// Whether it names its devices or is a broadcast.
+    /// Returns true if it names its devices or is a broadcast.
     pub fn kind(&self) -> AudienceKind {
         match self {
             Self::All | Self::Targeting(_) => AudienceKind::Broadcast,

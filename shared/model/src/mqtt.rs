@@ -1,4 +1,4 @@
-//! What a device is called at the MQTT broker: its client id there, and the topic that it reads.
+//! The names of a device at the MQTT broker: its client id there, and the topic that it reads.
 
 use std::{fmt, str::FromStr};
 
@@ -40,8 +40,8 @@ impl MqttDevice {
         format!("push/{app}/{client}")
     }
 
-    /// Whether this topic filter, as the device wrote it, is exactly the device's topic. A wildcard
-    /// or a shared subscription (`$share/…`) is not.
+    /// Returns true if this topic filter, as the device wrote it, is exactly the device's topic. A
+    /// wildcard or a shared subscription (`$share/…`) is not.
     pub fn reads(&self, filter: &str) -> bool {
         let names = filter.strip_prefix("push/").and_then(|rest| rest.split_once('/'));
         names == Some((self.app.as_str(), self.client.as_str()))
@@ -61,10 +61,10 @@ pub enum BadMqttDevice {
     /// It has no colon.
     #[error("must be {{AppID}}:{{ClientID}}")]
     Form,
-    /// What stands before the first colon is no App ID.
+    /// The text before the first colon is no App ID.
     #[error("App ID {0}")]
     App(BadId),
-    /// What stands behind it is no Client ID.
+    /// The text behind the first colon is no Client ID.
     #[error("Client ID {0}")]
     Client(BadId),
 }

@@ -1,4 +1,4 @@
-//! What is left to do of a broadcast that is not finished.
+//! The devices that are left of a broadcast.
 //!
 //! The task lane holds at most so many tasks of a broadcast as it has partitions, so its depth says
 //! nothing about the work that is left. The index has a list of the broadcasts in work, and beside

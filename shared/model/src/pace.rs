@@ -26,15 +26,15 @@ use crate::time::UnixMillis;
 
 /// For how long unused allowance is kept (the burst tolerance).
 pub const BURST: Duration = Duration::from_secs(2);
-/// How far ahead of the pace a push to named devices may be.
+/// The most that a push to named devices may be ahead of the pace.
 pub const NAMED_AHEAD: Duration = Duration::from_secs(1);
-/// How much the clocks of workers may differ.
+/// The most that the clocks of workers may differ.
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(10);
 
-/// What the largest batch costs: one device at a pace of 1.
+/// The cost of the largest batch: one device at a pace of 1.
 const LONGEST_BATCH: Duration = Duration::from_secs(1);
-/// How far ahead of any worker's clock a theoretical arrival can be. Larger values come from a
-/// broken clock and count as now, so that they do not stop the app.
+/// The most that a theoretical arrival can be ahead of any worker's clock. Larger values come from
+/// a broken clock and count as now, so that they do not stop the app.
 pub const MAX_AHEAD: Duration =
     NAMED_AHEAD.saturating_add(LONGEST_BATCH).saturating_add(MAX_CLOCK_SKEW);
 /// After this time without a grant the stored number has no effect on any clock and may be deleted.
@@ -45,7 +45,7 @@ pub fn max_batch(pace: NonZeroU32) -> u32 {
     (pace.get() / 2).max(1)
 }
 
-/// Which pushes a batch belongs to.
+/// The kind of push that a batch belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficClass {
     /// A broadcast, or devices that are tried again.
@@ -66,11 +66,11 @@ impl TrafficClass {
 /// A request to send a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acquire {
-    /// How many devices the batch has, at most [`max_batch`].
+    /// The devices of the batch, at most [`max_batch`].
     pub devices: u32,
     /// Devices a second.
     pub pace: NonZeroU32,
-    /// Which pushes they belong to.
+    /// The kind of push that they belong to.
     pub class: TrafficClass,
     /// The worker's clock.
     pub now: UnixMillis,
@@ -79,7 +79,7 @@ pub struct Acquire {
 /// The answer to an [`Acquire`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
-    /// Whether the batch may be sent.
+    /// True if the batch may be sent.
     pub granted: bool,
     /// When the next batch of this class can be granted if no other is before.
     pub next_at: UnixMillis,
@@ -115,7 +115,7 @@ impl Acquire {
         (u64::from(self.devices) * 1_000_000).div_ceil(u64::from(self.pace.get()))
     }
 
-    /// How far ahead of now the theoretical arrival may be for the batch to be granted.
+    /// Returns how far ahead of now the theoretical arrival may be for the batch to be granted.
     pub fn ahead_micros(&self) -> u64 {
         micros(self.class.ahead())
     }
@@ -159,10 +159,10 @@ mod tests {
     struct Step {
         /// Since the step before.
         millis: u64,
-        /// How far this worker's clock is behind.
+        /// The delay of this worker's clock.
         behind: u64,
         class: TrafficClass,
-        /// Of the largest batch.
+        /// The share of the largest batch.
         share: f64,
     }
 

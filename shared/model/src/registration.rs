@@ -1,4 +1,4 @@
-//! What is stored of a device's registration besides the device itself.
+//! The stored facts of a device's registration besides the device itself.
 //!
 //! A device *registers* once, when it is new, and that time decides which broadcasts reach it. Every later
 //! registration of it *renews* the first one. Removing the device and registering it again makes another
@@ -120,8 +120,9 @@ pub struct TransportChange {
     pub to: TransportKind,
 }
 
-/// How long a change of transport is remembered at least. It is forgotten with the first registration after
-/// that, so a broadcast that is not finished after so long may reach such a device twice, or not at all.
+/// The least time for which a change of transport is remembered. It is forgotten with the first
+/// registration after that, so a broadcast that is not finished after so long may reach such a
+/// device twice, or not at all.
 pub const TRANSPORT_CHANGE_KEPT: Duration = Duration::from_hours(31 * 24);
 
 /// A change that follows another one within this time is joined with it, as if the device had changed to the last

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     app::AppKey,
     ids::{AppId, MessageId},
-    ledger::{Entry, FailReason, Horizon, Outcomes, Retried, State},
+    ledger::{Entry, FailReason, Horizon, MessageState, Outcomes, Retried},
     time::UnixMillis,
 };
 
@@ -21,7 +21,7 @@ pub struct Report {
     /// Its app.
     pub app_id: AppId,
     /// Where it is in its life.
-    pub state: State,
+    pub state: MessageState,
     /// When ingest accepted it.
     pub accepted_at: UnixMillis,
     /// When it expires; null until a worker has begun it.
@@ -39,11 +39,12 @@ pub struct Report {
     pub retried: Retried,
 }
 
-/// How long after the expiry of its message an entry may still be open. After that it is overdue:
-/// the index lost the writes that would have closed it, or no worker ran for so long.
+/// Time after the expiry of its message in which an entry may still be open. After that it is
+/// overdue: the index lost the writes that would have closed it, or no worker ran for so long.
 pub const OVERDUE_AFTER: Duration = Duration::from_mins(30);
 
-/// Whether an entry is still open although its message expired more than [`OVERDUE_AFTER`] ago.
+/// Returns true if an entry is still open although its message expired more than [`OVERDUE_AFTER`]
+/// ago.
 pub fn is_overdue(entry: &Entry, now: UnixMillis) -> bool {
     entry.expires_at.is_some_and(|at| now > at.plus(OVERDUE_AFTER)) && !entry.is_closed()
 }
@@ -71,8 +72,8 @@ impl Report {
                 *report.outcomes.failed.entry(FailReason::Unrecorded).or_default() +=
                     std::mem::take(&mut report.pending);
             }
-            if report.state != State::Recalled {
-                report.state = State::Expired;
+            if report.state != MessageState::Recalled {
+                report.state = MessageState::Expired;
             }
         }
         report
@@ -89,7 +90,7 @@ impl Report {
         horizon.waits_since(app, message, now).map(|accepted_at| Self {
             message_id: *message,
             app_id: app.id.clone(),
-            state: State::Accepted,
+            state: MessageState::Accepted,
             accepted_at,
             expires_at: None,
             recalled_at: None,
@@ -104,6 +105,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id_key::IdKey;
     use crate::ids::AudienceKind;
     use crate::ledger::{NewEntry, Plan, Retention};
 
@@ -116,7 +118,7 @@ mod tests {
         let app = AppKey::first("a".parse().unwrap());
         let (id, now) = (MessageId::issue_named(&app.id), UnixMillis::now());
         let report = Report::of_waiting(&app, &id, now, HORIZON).unwrap();
-        assert_eq!((report.state, report.targeted, report.pending), (State::Accepted, 0, 0));
+        assert_eq!((report.state, report.targeted, report.pending), (MessageState::Accepted, 0, 0));
         assert_eq!(Report::of_waiting(&app, &id, now.plus(WEEK).plus_seconds(1), HORIZON), None);
         let after = Horizon { evicted_until: Some(report.accepted_at), ..HORIZON };
         assert_eq!(Report::of_waiting(&app, &id, now, after), None, "it is evicted");
@@ -125,7 +127,9 @@ mod tests {
         let broadcast = MessageId::issue(&app.id, AudienceKind::Broadcast);
         assert_eq!(Report::of_waiting(&app, &id, later, short), None);
         assert!(Report::of_waiting(&app, &broadcast, later, short).is_some());
-        for id in [MessageId::void(&app.id), MessageId::from_idempotency_key(&app.id, 0, b"k")] {
+        for id in
+            [MessageId::void(&app.id), MessageId::derive(&app.id, &IdKey::from([0; 16]), b"k")]
+        {
             assert_eq!(Report::of_waiting(&app, &id, now, HORIZON), None, "{id}");
         }
     }
@@ -148,9 +152,9 @@ mod tests {
         entry.targeted = 5;
         entry.outcomes.sent = 3;
         let before = Report::of(&entry, expires_at.plus(OVERDUE_AFTER));
-        assert_eq!((before.state, before.pending), (State::Sending, 2));
+        assert_eq!((before.state, before.pending), (MessageState::Sending, 2));
         let after = Report::of(&entry, expires_at.plus(OVERDUE_AFTER).plus_seconds(1));
-        assert_eq!((after.state, after.pending), (State::Expired, 0));
+        assert_eq!((after.state, after.pending), (MessageState::Expired, 0));
         assert_eq!(after.outcomes.failed[&FailReason::Unrecorded], 2);
         assert_eq!(after.targeted, after.outcomes.total());
     }

@@ -1,4 +1,4 @@
-//! Which devices a broadcast is for. Six lists, one for each attribute: a device must match one
+//! The devices that a broadcast is for. Six lists, one for each attribute: a device must match one
 //! value of every list that is not empty.
 //!
 //! [`Targeting::matches`] is the definition. The index engines evaluate it faster and are tested
@@ -51,7 +51,7 @@ impl Targeting {
         wanted.is_empty() || last.is_some_and(|last| attribute.matches(&wanted[last], has))
     }
 
-    /// How many values the lists have together.
+    /// Returns how many values the lists have together.
     pub fn len(&self) -> usize {
         self.lists.iter().map(Vec::len).sum()
     }
@@ -61,7 +61,7 @@ impl Targeting {
         self.len() == 0
     }
 
-    /// How many bytes of memory the lists take, about.
+    /// Returns how many bytes of memory the lists take, about.
     pub fn bytes(&self) -> usize {
         self.lists.iter().flatten().map(|value| value.len() + size_of::<Box<str>>()).sum()
     }
@@ -76,7 +76,7 @@ impl Targeting {
         Attribute::ALL.into_iter().map(|a| (a, self.wanted(a))).filter(|(_, list)| !list.is_empty())
     }
 
-    /// Whether a device with these attributes matches.
+    /// Returns true if a device with these attributes matches.
     pub fn matches(&self, device: &Attributes) -> bool {
         self.criteria().all(|(attribute, _)| {
             device.get(attribute).is_some_and(|has| self.wants(attribute, has))

@@ -28,13 +28,13 @@ pub struct MovedTo {
     pub store: String,
     /// When it left, which is before its first device was taken.
     pub at: UnixMillis,
-    /// Whether it was disabled before.
+    /// True if it was disabled before.
     #[serde(default)]
     pub was_disabled: bool,
 }
 
-/// How far the devices of an app are taken. Devices before it, in the order in which they are read,
-/// are stored.
+/// The progress of taking the devices of an app. Devices before it, in the order in which they are
+/// read, are stored.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -53,7 +53,7 @@ pub struct Arrival {
     /// The generation that the app has in this store.
     #[serde(default)]
     pub generation: u64,
-    /// What it comes from: a store, or a backup.
+    /// Its origin: a store, or a backup.
     pub origin: String,
     /// The attempt that works on it, by a random name: a new attempt takes the app over from an earlier
     /// one, which may run still, and notices with its next step.

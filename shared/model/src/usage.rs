@@ -1,4 +1,4 @@
-//! What an app uses of its quotas of messages, in counts that are written now and then.
+//! The use of an app's quotas of messages, in counts that are written now and then.
 //!
 //! Counting each message where it is accepted and where it ends would cost every push a write. So the
 //! programs count in memory and add up what they counted about once a second: `ingest` what it
@@ -21,7 +21,7 @@ const HOUR: u64 = 3_600_000;
 /// hours are kept, and for how long a lost count is wrong.
 pub const LONGEST_COUNTED: Duration = Duration::from_hours(31 * 24);
 
-/// What is counted.
+/// The kind of messages that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UsageKind {
     /// Pushes to named devices.
@@ -64,7 +64,7 @@ impl From<AudienceKind> for UsageKind {
 /// engines keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsageHour {
-    /// What is counted.
+    /// The kind of messages.
     pub kind: UsageKind,
     /// Hours since 1970.
     pub hour: u64,
@@ -125,7 +125,7 @@ pub struct UsageCounts {
 }
 
 impl UsageCounts {
-    /// Of one hour, for a message that expires at this time.
+    /// Counts a message of one hour that expires at this time.
     pub fn new(hour: &UsageHour, expires_at: UnixMillis, retention: Retention) -> Self {
         let kept_for = match hour.kind {
             UsageKind::Named => retention.named,
@@ -143,12 +143,12 @@ impl UsageCounts {
         Self { waits_until: time, kept_until: time, ..Self::default() }
     }
 
-    /// How many of the hour's messages count as waiting.
+    /// Returns how many of the hour's messages count as waiting.
     pub fn waiting(&self, now: UnixMillis) -> u64 {
         if now > self.waits_until {
             return 0;
         }
-        // Of an hour of which a count was lost, more may be closed than accepted.
+        // If a count was lost, more messages of the hour may be closed than accepted.
         u64::try_from(self.accepted.saturating_sub(self.closed)).unwrap_or(0)
     }
 
@@ -160,7 +160,7 @@ impl UsageCounts {
         self.kept_until = self.kept_until.max(more.kept_until);
     }
 
-    /// Whether nothing of the hour counts any more.
+    /// Returns true if nothing of the hour counts any more.
     pub fn is_over(&self, now: UnixMillis) -> bool {
         self.kept_until < now && (self.waits_until < now || self.accepted <= self.closed)
     }
@@ -191,7 +191,7 @@ impl FromStr for UsageCounts {
     }
 }
 
-/// What an app uses at one time.
+/// The use of an app at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Messages that were accepted and have no closed ledger entry yet.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
-use push_index::Index;
+use push_index::Ledger;
 use push_model::{
     app::AppKey,
     ids::MessageId,
@@ -24,20 +24,20 @@ const RETENTION: Duration = Duration::from_hours(48);
 
 /// Writes `pushes` entries, and returns the id of every `sample_each`th.
 pub(crate) async fn write_finished(
-    index: &Arc<dyn Index>,
+    ledger: &Arc<dyn Ledger>,
     app: &AppKey,
     pushes: usize,
     sample_each: usize,
 ) -> anyhow::Result<Vec<MessageId>> {
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
-        let (index, app) = (Arc::clone(index), app.clone());
+        let (ledger, app) = (Arc::clone(ledger), app.clone());
         writers.spawn(async move {
             stream::iter((writer..pushes).step_by(WRITERS))
                 .map(|number| {
-                    let (index, app) = (&*index, &app);
+                    let (ledger, app) = (&*ledger, &app);
                     async move {
-                        let id = write_one(index, app).await?;
+                        let id = write_one(ledger, app).await?;
                         anyhow::Ok(number.is_multiple_of(sample_each).then_some(id))
                     }
                 })
@@ -57,7 +57,7 @@ pub(crate) async fn write_finished(
 }
 
 /// Writes the entry of a push that was sent to its device.
-async fn write_one(index: &dyn Index, app: &AppKey) -> anyhow::Result<MessageId> {
+async fn write_one(ledger: &dyn Ledger, app: &AppKey) -> anyhow::Result<MessageId> {
     let message_id = MessageId::issue_named(&app.id);
     let accepted_at = UnixMillis::now();
     // The two must be unique to this claim; the id is.
@@ -73,7 +73,7 @@ async fn write_one(index: &dyn Index, app: &AppKey) -> anyhow::Result<MessageId>
         claim: Some(Claim { epoch: 1, nonce, delivery: 1, owner }),
         replaces: None,
     };
-    let from = index.begin(&opened).await?.partition(0).state;
+    let from = ledger.begin(&opened).await?.partition(0).state;
     let outcomes = Outcomes { sent: 1, ..Outcomes::default() };
     let step = Advance {
         dedup_nonce: opened.dedup_nonce,
@@ -84,7 +84,7 @@ async fn write_one(index: &dyn Index, app: &AppKey) -> anyhow::Result<MessageId>
         counts: Counts { targeted: 1, outcomes, ..Counts::default() },
         keep_until: None,
     };
-    let advanced = index.advance(app, &message_id, &step).await?;
+    let advanced = ledger.advance(app, &message_id, &step).await?;
     ensure!(advanced == AdvanceOutcome::Saved { recalled: false }, "a push is {advanced:?}");
     Ok(message_id)
 }

@@ -111,8 +111,6 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) slot: Option<&'a TaskSlot>,
     /// What is left counts as unrecorded.
     pub(crate) written_off: bool,
-    /// Its devices were counted as targeted before, so they are not counted again.
-    pub(crate) beyond_plan: bool,
     /// The queue message.
     pub(crate) hold: &'a Hold<'a>,
 }

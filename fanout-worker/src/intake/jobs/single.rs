@@ -123,7 +123,7 @@ impl SingleJob<'_> {
             return Ok(false);
         }
         let (head, app) = (&job.head, job.app());
-        let read = || context.index.partition(&app, &head.message_id, 0);
+        let read = || context.ledger.partition(&app, &head.message_id, 0);
         let view = context.retrier.ask_index(hold, read).await?.value;
         Ok(view.is_none() && missing::was_processed(context, job, false, hold).await?)
     }
@@ -230,7 +230,6 @@ impl SingleJob<'_> {
             lane: Lane::Jobs,
             slot: None,
             written_off: false,
-            beyond_plan: false,
             hold: self.hold,
         }
     }

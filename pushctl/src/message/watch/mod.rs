@@ -14,9 +14,9 @@ use std::{num::NonZeroU32, time::Duration};
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use push_boot::{settings::duration, shutdown};
+use push_boot::{engines::Stores, settings::duration, shutdown};
 use push_fanout_worker::progress::Progress;
-use push_index::{Index, horizon};
+use push_index::{Ledger, horizon};
 use push_model::{
     app::AppKey,
     ids::{AppId, MessageId, Origin},
@@ -65,21 +65,22 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// ends the command before the message is closed.
 pub(super) async fn run(
     args: WatchArgs,
-    index: &dyn Index,
+    stores: &Stores,
     retention: Retention,
     out: Output,
 ) -> anyhow::Result<()> {
     let WatchArgs { app_id, message_id, interval, timeout } = args;
+    let (index, ledger) = (&*stores.index, &*stores.ledger);
     let app = key(index, &app_id).await?;
-    let began = index.entry(&app, &message_id).await?.is_some();
-    let horizon = horizon(index, &app, &message_id, retention).await?;
+    let began = ledger.entry(&app, &message_id).await?.is_some();
+    let horizon = horizon(ledger, &app, &message_id, retention).await?;
     if !began && !may_begin(&app, &message_id, UnixMillis::now(), horizon) {
         bail!("{app_id} has no message {message_id}");
     }
     let stop = shutdown::on_signal();
     let bar = out.progress(None, "{spinner} {wide_msg}");
     let pace = pace(index, &app_id).await?;
-    let mut watcher = Watcher { app, message_id, interval, index, pace, out, bar, last: None };
+    let mut watcher = Watcher { app, message_id, interval, ledger, pace, out, bar, last: None };
     let end = tokio::select! {
         closed = watcher.until_closed() => Ok(closed),
         () = stop.cancelled() => Err("stopped by a signal".to_owned()),
@@ -125,7 +126,7 @@ struct Watcher<'a> {
     app: AppKey,
     message_id: MessageId,
     interval: Duration,
-    index: &'a dyn Index,
+    ledger: &'a dyn Ledger,
     /// The app's pace when the command began.
     pace: Option<NonZeroU32>,
     out: Output,
@@ -179,7 +180,7 @@ impl Watcher<'_> {
     async fn poll(&self) -> anyhow::Result<Option<Entry>> {
         let mut unavailable_since: Option<Instant> = None;
         loop {
-            match self.index.entry(&self.app, &self.message_id).await {
+            match self.ledger.entry(&self.app, &self.message_id).await {
                 Ok(entry) => {
                     if unavailable_since.is_some() {
                         self.note("the index answers again");
@@ -245,6 +246,7 @@ fn is_final(entry: &Entry, now: UnixMillis) -> bool {
 #[cfg(test)]
 mod tests {
     use push_model::{
+        id_key::IdKey,
         ledger::{NewEntry, Partition, PartitionState, Plan},
         slots::SlotRange,
         time::UnixMillis,
@@ -296,7 +298,7 @@ mod tests {
         assert!(!may_begin(&app, &issued, now.plus(week).plus_seconds(1), horizon));
         let evicted = Horizon { evicted_until: issued.time(), ..horizon };
         assert!(!may_begin(&app, &issued, now, evicted));
-        let derived = MessageId::from_idempotency_key(&app.id, 0, b"k");
+        let derived = MessageId::derive(&app.id, &IdKey::from([0; 16]), b"k");
         assert!(may_begin(&app, &derived, now, evicted));
         assert!(!may_begin(&app, &MessageId::void(&app.id), now, horizon));
     }

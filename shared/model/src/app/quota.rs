@@ -1,4 +1,4 @@
-//! How much of something an app may have: devices, messages that wait, ledger entries.
+//! A quota of an app: devices, messages that wait, or ledger entries.
 
 use std::num::NonZeroU32;
 
@@ -27,7 +27,7 @@ impl AppQuota {
         }
     }
 
-    /// Whether it is the service's default, which is not stored.
+    /// Returns true if it is the service's default, which is not stored.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::Default
     }

@@ -1,4 +1,4 @@
-//! What a secret of an app is good for.
+//! The calls that a secret of an app is valid for.
 
 use std::{fmt, str::FromStr};
 
@@ -61,7 +61,7 @@ impl Scopes {
     pub const ALL: Self =
         Self(Scope::Push.bit() | Scope::Devices.bit() | Scope::Read.bit() | Scope::Recall.bit());
 
-    /// Whether the scope is one of these.
+    /// Returns true if the scope is one of these.
     pub const fn contains(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }

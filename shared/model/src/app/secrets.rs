@@ -6,8 +6,7 @@
 //! Every request is authenticated, so a check must not cost a hash for each secret: all secrets of
 //! an app are hashed with the same salt, and what a caller presents is hashed once ([`Presented`]).
 //! Within an app a salt protects nothing that is lost by sharing it: the secrets are random and
-//! different. (A secret that was replaced by a build before named secrets has a salt of its own, so
-//! while it is valid there are two hashes.)
+//! different.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{App, Scopes};
 use crate::{
-    id_key::IdKey,
     ids::SecretName,
     secret::{Presented, Secret, SecretHash},
     time::UnixMillis,
@@ -32,7 +30,7 @@ pub const PREVIOUS_SECRET: &str = "previous";
 /// A secret beside the default one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedSecret {
-    /// What the operator calls it.
+    /// The name that the operator gave it.
     pub name: SecretName,
     /// The calls that it is valid for.
     pub scopes: Scopes,
@@ -43,8 +41,8 @@ pub struct NamedSecret {
     pub expires_at: Option<UnixMillis>,
     /// The secret.
     pub secret: SecretHash,
-    /// What a later build has written, and this one does not understand. It may restrict the
-    /// secret, so a secret with such a field is not accepted.
+    /// Fields that a newer version has written and this one does not understand. They may restrict
+    /// the secret, so a secret with such a field is not accepted.
     #[serde(flatten)]
     pub(super) unknown: BTreeMap<String, serde_json::Value>,
 }
@@ -84,7 +82,7 @@ pub enum NotAdded {
 /// The secret that a caller has presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VerifiedSecret {
-    /// Which one it is: its position in [`App::all_secrets`].
+    /// Its position in [`App::all_secrets`].
     pub position: usize,
     /// The calls that it is valid for.
     pub scopes: Scopes,
@@ -106,7 +104,7 @@ pub struct SecretInfo<'a> {
 }
 
 impl SecretInfo<'_> {
-    /// Whether it is valid for any call at this time.
+    /// Returns true if it is valid for any call at this time.
     pub fn is_valid(&self, now: UnixMillis) -> bool {
         self.understood && self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
@@ -142,7 +140,7 @@ impl App {
         std::iter::once(default).chain(previous).chain(named)
     }
 
-    /// Which secret of this app these bytes are, if they are one that is valid now. All are
+    /// Returns which secret of this app these bytes are, if they are one that is valid now. All are
     /// compared, so the time tells nothing of which it is.
     pub fn verify(&self, presented: &[u8], now: UnixMillis) -> Option<VerifiedSecret> {
         let mut presented = Presented::new(presented);
@@ -156,8 +154,7 @@ impl App {
         verified
     }
 
-    /// Replaces the default secret; the old one stays valid until `old_valid_until`. An app of an
-    /// earlier build gets a key for message ids.
+    /// Replaces the default secret; the old one stays valid until `old_valid_until`.
     ///
     /// # Errors
     /// If it is one of the named secrets, which would open everything then.
@@ -175,7 +172,6 @@ impl App {
         let old = std::mem::replace(&mut self.secret, new);
         self.previous = Some(PreviousSecret { secret: old, valid_until: old_valid_until });
         self.rotated_at = Some(now);
-        self.id_key.get_or_insert_with(IdKey::generate);
         Ok(())
     }
 

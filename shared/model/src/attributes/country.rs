@@ -2,8 +2,8 @@
 
 use super::{BadValue, invisible::plain, registry};
 
-/// What the European Union writes for the United Kingdom and for Greece. ISO 3166-1 has `GB` and `GR`,
-/// and gives the other two to no country.
+/// The codes of the European Union for the United Kingdom and for Greece. ISO 3166-1 has `GB` and
+/// `GR`, and gives the other two to no country.
 const EUROPEAN_UNION: &[&str] = &["el gr", "uk gb"];
 
 /// The code that stands for a region now, both in lower case.

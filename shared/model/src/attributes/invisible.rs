@@ -1,4 +1,4 @@
-//! Characters that nobody sees, and the plain form of texts that are read as codes.
+//! Invisible characters, and the plain form of texts that are read as codes.
 
 use std::borrow::Cow;
 

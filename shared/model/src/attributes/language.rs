@@ -21,7 +21,7 @@ use super::{
 const MANDARIN: &str = "cmn";
 const CHINESE: &str = "zh";
 
-/// What a modifier of a POSIX locale says of the script.
+/// The script that a modifier of a POSIX locale stands for.
 const SCRIPTS: [(&str, &str); 5] = [
     ("arabic", "arab"),
     ("cyrillic", "cyrl"),

@@ -8,7 +8,7 @@
 //! it is.
 //!
 //! - `country`, `language`, `name` (brands and models): the rules for one kind of value each
-//! - `invisible`: characters that nobody sees
+//! - `invisible`: invisible characters
 //! - `registry`: former language tags and regions, a table of the IANA registry
 
 mod country;
@@ -77,7 +77,7 @@ impl Attribute {
         Self::AppVersion,
     ];
 
-    /// How many there are.
+    /// The number of attributes.
     pub const COUNT: usize = Self::ALL.len();
 
     /// The longest value, in bytes.
@@ -144,7 +144,7 @@ impl Attribute {
         !matches!(self, Self::Language)
     }
 
-    /// Whether a device with the value `has` is one that a push for `wanted` means, both
+    /// Returns true if a device with the value `has` is one that a push for `wanted` means, both
     /// normalised.
     pub fn matches(self, wanted: &str, has: &str) -> bool {
         if self.is_exact() { wanted == has } else { language::matches(wanted, has) }

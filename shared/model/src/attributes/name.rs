@@ -17,8 +17,8 @@ use unicode_normalization::{UnicodeNormalization as _, char::canonical_combining
 
 use super::invisible::is_invisible;
 
-/// How often a name is normalised until it stays as it is. Two passes are enough for every name that
-/// is known; see the tests.
+/// The most passes until a normalised name stays as it is. Two passes are enough for every name
+/// that is known; see the tests.
 const PASSES: usize = 4;
 
 const DOT_ABOVE: char = '\u{307}';

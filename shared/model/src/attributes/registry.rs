@@ -125,7 +125,7 @@ pub(super) const EXTLANGS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What a table has for a former value.
+/// Returns what a table has for a former value.
 pub(super) fn find(table: &'static [&'static str], former: &str) -> Option<&'static str> {
     let parts = |entry: &'static str| entry.split_once(' ').unwrap_or((entry, entry));
     let found = table.binary_search_by(|entry| parts(entry).0.cmp(former)).ok()?;

@@ -30,10 +30,10 @@ pub struct Job {
     pub dedup_nonce: u64,
     /// The generation of its app ([`AppKey::generation`]).
     pub app_generation: u64,
-    /// Whether it counts against a quota of its app ([`crate::usage`]), so that the worker that closes
-    /// it counts that as well.
+    /// True if it counts against a quota of its app ([`crate::usage`]), so that the worker that
+    /// closes it counts that as well.
     pub counted: bool,
-    /// What the spans of its work follow; none unless its trace is sampled.
+    /// The trace that the spans of its work belong to; none unless it is sampled.
     pub trace: Option<TraceParent>,
     /// Identifies the queue message in a claim, as
     /// [`PartitionTask::nonce`](super::PartitionTask::nonce): the deduplication nonce, unless a
@@ -67,7 +67,6 @@ pub struct Head {
 pub(super) struct JobOut<'a> {
     payload: &'a RawValue,
     audience: &'a Audience,
-    #[serde(rename = "copy")]
     dedup_nonce: u64,
     #[serde(skip_serializing_if = "is_first")]
     app_generation: u64,
@@ -109,7 +108,6 @@ pub(super) struct JobIn<'a> {
     #[serde(borrow)]
     pub(super) payload: &'a RawValue,
     audience: Audience,
-    #[serde(rename = "copy", default)]
     dedup_nonce: u64,
     #[serde(default)]
     app_generation: u64,

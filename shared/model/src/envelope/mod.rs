@@ -1,7 +1,7 @@
-//! What travels through the queue.
+//! The envelopes that travel through the queue.
 //!
-//! Every envelope carries its version. `tests/golden/` of this crate keeps examples of every
-//! version that was ever written, and all of them must stay readable.
+//! Every envelope carries its version. `tests/golden/` of this crate keeps examples of each version,
+//! and all of them must stay readable.
 //!
 //! A job travels as the bytes that ingest wrote once: envelopes are made by joining such bytes, and
 //! the device payload inside is sent on unchanged.
@@ -35,9 +35,8 @@ pub use self::{
     task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},
 };
 
-/// The newest version that is readable: that of a compressed envelope. Jobs are written as version
-/// 1, a [`Task`] as version 2.
-pub const VERSION: u32 = compressed::VERSION;
+/// The version of envelopes that this program writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
 
 /// Why an envelope cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +47,8 @@ pub enum BadEnvelope {
         what = .0.classify(), column = .0.column())]
     Json(serde_json::Error),
     /// Written by a newer program.
-    #[error("envelope version {0} is newer than this program, which reads up to {1} here")]
-    Version(u64, u32),
+    #[error("envelope version {0} is newer than this program, which reads up to {VERSION}")]
+    Version(u64),
     /// A task without work, or with two kinds of work.
     #[error("not a readable envelope: it must ask for exactly one of partition and closing")]
     Work,
@@ -74,11 +73,11 @@ struct Version {
     v: u64,
 }
 
-/// The version of an envelope.
+/// Checks the version of an envelope.
 ///
 /// # Errors
-/// If the envelope is newer than `newest`, or is not JSON.
-fn check_version(envelope: &[u8], newest: u32) -> Result<u32, BadEnvelope> {
+/// If a newer program wrote the envelope, or if it is not JSON.
+fn check_version(envelope: &[u8]) -> Result<(), BadEnvelope> {
     let Version { v } = serde_json::from_slice(envelope)?;
-    u32::try_from(v).ok().filter(|v| *v <= newest).ok_or(BadEnvelope::Version(v, newest))
+    if v <= u64::from(VERSION) { Ok(()) } else { Err(BadEnvelope::Version(v)) }
 }

@@ -1,4 +1,4 @@
-//! How ingest writes the JSON of a new job.
+//! Writes the JSON of a new job, for ingest.
 //!
 //! It is written field by field and not by derived code. Names and ids need no escapes, but serde
 //! searches each of them, which was two thirds of the instructions of writing a job. The derived
@@ -16,7 +16,7 @@ use crate::{
 /// Capacity for a job to one device, so that its buffer is not moved while it is written.
 const ORDINARY_JOB: usize = 512;
 
-/// What a job says beside its payload and its audience.
+/// The fields of a job beside its payload and its audience.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JobMarks {
     /// [`Job::dedup_nonce`](super::Job::dedup_nonce).
@@ -57,7 +57,7 @@ pub fn write_job(
     text(out, r#"{"payload":"#);
     write_payload(out, payload)?;
     field(out, r#","audience":"#, audience)?;
-    field(out, r#","copy":"#, &dedup_nonce)?;
+    field(out, r#","dedup_nonce":"#, &dedup_nonce)?;
     if app_generation > 0 {
         field(out, r#","app_generation":"#, &app_generation)?;
     }
@@ -147,7 +147,6 @@ mod tests {
         struct Derived<'a> {
             payload: &'a Payload<'a>,
             audience: &'a Audience,
-            #[serde(rename = "copy")]
             dedup_nonce: u64,
             #[serde(skip_serializing_if = "Option::is_none")]
             app_generation: Option<u64>,

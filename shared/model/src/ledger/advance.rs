@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::{Leftover, Outcomes, PartitionState, Retried};
 use crate::{app::AppKey, ids::MessageId, time::UnixMillis};
 
-/// What one step changes.
+/// The changes of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advance {
-    /// That of the job that is worked on ([`Entry::dedup_nonce`](super::Entry::dedup_nonce)). The
-    /// entry of another job is not changed.
+    /// The nonce of the job that is worked on ([`Entry::dedup_nonce`](super::Entry::dedup_nonce)).
+    /// The entry of another job is not changed.
     pub dedup_nonce: u64,
-    /// Which partition of the plan.
+    /// The number of the partition in the plan.
     pub partition: u32,
     /// The state that the step follows; it takes effect only if the partition is still in it.
     pub from: PartitionState,
@@ -20,7 +20,7 @@ pub struct Advance {
     pub to: PartitionState,
     /// The new leftovers; none leaves them as they are.
     pub leftovers: Option<Vec<Leftover>>,
-    /// What is counted.
+    /// The counts that the step adds.
     pub counts: Counts,
     /// The entry is kept until then at least; none leaves that as it is.
     pub keep_until: Option<UnixMillis>,
@@ -37,7 +37,7 @@ pub struct MessageStep {
     pub step: Advance,
 }
 
-/// What a batch adds to the counts of its message.
+/// The counts that a batch adds to those of its message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Devices found to be in the audience.

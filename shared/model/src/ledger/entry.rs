@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Advance, AdvanceOutcome, Claim, EarlyRecall, FailReason, Outcomes, Partition, PartitionState,
-    Plan, Retried, RetryReason, State, leftover,
+    Advance, AdvanceOutcome, Claim, EarlyRecall, FailReason, MessageState, Outcomes, Partition,
+    PartitionState, Plan, Retried, RetryReason, leftover,
 };
 use crate::{
     app::AppKey,
@@ -12,7 +12,7 @@ use crate::{
     time::UnixMillis,
 };
 
-/// What the entry of a message begins with.
+/// The first state of the entry of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEntry {
     /// The message.
@@ -23,7 +23,7 @@ pub struct NewEntry {
     pub accepted_at: UnixMillis,
     /// When it expires.
     pub expires_at: UnixMillis,
-    /// That of the job ([`Entry::dedup_nonce`]).
+    /// The nonce of the job ([`Entry::dedup_nonce`]).
     pub dedup_nonce: u64,
     /// Until when the entry is kept.
     pub keep_until: UnixMillis,
@@ -43,7 +43,7 @@ pub struct NewEntry {
 pub struct PartitionView {
     /// [`Entry::dedup_nonce`].
     pub dedup_nonce: Option<u64>,
-    /// Whether the message was recalled.
+    /// True if the message was recalled.
     pub recalled: bool,
     /// The partition.
     pub partition: Partition,
@@ -143,7 +143,7 @@ impl Entry {
         self.partitions.get(&number).cloned().unwrap_or_default()
     }
 
-    /// What a worker reads of a partition before it claims it.
+    /// Returns what a worker reads of a partition before it claims it.
     pub fn view(&self, number: u32) -> PartitionView {
         PartitionView {
             dedup_nonce: self.dedup_nonce,
@@ -173,7 +173,7 @@ impl Entry {
         AdvanceOutcome::Saved { recalled: self.recalled_at.is_some() }
     }
 
-    /// Whether every partition has ended and no device is pending.
+    /// Returns true if every partition has ended and no device is pending.
     pub fn is_closed(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| {
             let mut numbers = (0..).zip(&plan.partitions).map(|(number, _)| number);
@@ -182,13 +182,14 @@ impl Entry {
         }) && self.pending() == 0
     }
 
-    /// Whether it expired before any device was sent to. Then another job of the same message may
-    /// replace the entry.
+    /// Returns true if it expired before any device was sent to. Then another job of the same
+    /// message may replace the entry.
     pub fn ended_unsent(&self) -> bool {
         self.is_closed() && self.outcomes.expired > 0 && self.is_unsent()
     }
 
-    /// Whether no device can have received it or refused it, and the message was not recalled.
+    /// Returns true if no device can have received it or refused it, and the message was not
+    /// recalled.
     pub fn is_unsent(&self) -> bool {
         let Self { outcomes, recalled_at, retried, .. } = self;
         // A device whose transport never answered may have received it, and so may one whose answer
@@ -200,24 +201,28 @@ impl Entry {
         recalled_at.is_none() && !may_be_sent && outcomes.failed.is_empty()
     }
 
-    /// Whether the new entry takes the place of this one ([`NewEntry::replaces`]). It does if this
-    /// one has a recall alone, and does not if this one was begun and then recalled.
+    /// Returns true if the new entry takes the place of this one ([`NewEntry::replaces`]). It does
+    /// if this one has a recall alone, and does not if this one was begun and then recalled.
     pub fn is_replaced_by(&self, new: &NewEntry) -> bool {
         let is_named = self.dedup_nonce == new.replaces && self.recalled_at.is_none();
         self.dedup_nonce.is_none() || is_named
     }
 
     /// Where the message is in its life.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> MessageState {
         if self.recalled_at.is_some() {
-            State::Recalled
+            MessageState::Recalled
         } else if self.is_closed() {
             let unrecorded = self.outcomes.failed.contains_key(&FailReason::Unrecorded);
-            if self.outcomes.expired > 0 || unrecorded { State::Expired } else { State::Done }
+            if self.outcomes.expired > 0 || unrecorded {
+                MessageState::Expired
+            } else {
+                MessageState::Done
+            }
         } else if self.targeted > 0 {
-            State::Sending
+            MessageState::Sending
         } else {
-            State::Accepted
+            MessageState::Accepted
         }
     }
 }
@@ -269,16 +274,16 @@ mod tests {
     #[test]
     fn a_message_is_done_when_every_partition_is_and_no_device_is_pending() {
         let mut entry = entry();
-        assert_eq!(entry.state(), State::Accepted);
+        assert_eq!(entry.state(), MessageState::Accepted);
         entry.plan = Some(Plan::of(TransportKind::Mqtt, vec![vec![], vec![]]));
         entry.targeted = 2;
         entry.outcomes.sent = 1;
         end(&mut entry, 0);
-        assert_eq!((entry.state(), entry.pending()), (State::Sending, 1));
+        assert_eq!((entry.state(), entry.pending()), (MessageState::Sending, 1));
         end(&mut entry, 1);
-        assert_eq!(entry.state(), State::Sending);
+        assert_eq!(entry.state(), MessageState::Sending);
         entry.outcomes.fail(FailReason::Gone);
-        assert_eq!((entry.state(), entry.pending()), (State::Done, 0));
+        assert_eq!((entry.state(), entry.pending()), (MessageState::Done, 0));
     }
 
     #[test]
@@ -307,7 +312,7 @@ mod tests {
     fn an_audience_without_devices_is_done_at_once() {
         let mut entry = entry();
         entry.plan = Some(Plan { partitions: vec![] });
-        assert_eq!(entry.state(), State::Done);
+        assert_eq!(entry.state(), MessageState::Done);
     }
 
     #[test]

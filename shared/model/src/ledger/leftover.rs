@@ -10,15 +10,16 @@ use crate::{ids::ClientId, time::UnixMillis};
 /// queue message that is lost or repeated neither loses nor doubles a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftover {
-    /// How often they were tried, not counting the times when their transport was busy.
+    /// The number of tries, without those that found their transport busy.
     #[serde(rename = "a")]
     pub attempt: u32,
-    /// How many of these tries ended without an answer. A single device can be what breaks the
-    /// connection, so devices without an answer are tried again in small groups, then one by one.
+    /// The number of these tries that ended without an answer. A single device can be what breaks
+    /// the connection, so devices without an answer are tried again in small groups, then one by
+    /// one.
     #[serde(rename = "u", default, skip_serializing_if = "is_zero")]
     pub unanswered: u32,
-    /// How often they were put off because their transport was busy. That uses up no try; the
-    /// delays grow with it.
+    /// The number of times that they were put off because their transport was busy. That uses up no
+    /// try; the delays grow with it.
     #[serde(rename = "t", default, skip_serializing_if = "is_zero")]
     pub throttled: u32,
     /// Not before this time.
@@ -33,12 +34,12 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// How many devices are left over.
+/// Returns how many devices are left over.
 pub fn count(leftovers: &[Leftover]) -> u64 {
     leftovers.iter().map(|leftover| leftover.clients.len() as u64).sum()
 }
 
-/// How many of these devices were handed to their transport and gave no answer.
+/// Returns how many of these devices were handed to their transport and gave no answer.
 pub fn unanswered<'a>(leftovers: impl IntoIterator<Item = &'a Leftover>) -> u64 {
     let handed_over = leftovers.into_iter().filter(|leftover| leftover.unanswered > 0);
     handed_over.map(|leftover| leftover.clients.len() as u64).sum()

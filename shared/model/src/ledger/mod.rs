@@ -53,5 +53,5 @@ pub use self::{
         may_be_evicted,
     },
     share::over_share,
-    state::State,
+    state::MessageState,
 };

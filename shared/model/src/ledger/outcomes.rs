@@ -97,7 +97,7 @@ impl RetryReason {
 /// Tries that gave no outcome, by reason. A device counts once for each try.
 pub type Retried = BTreeMap<RetryReason, u64>;
 
-/// How many devices have which outcome.
+/// The number of devices with each outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Outcomes {
     /// Devices whose message the transport acknowledged.

@@ -1,5 +1,4 @@
-//! How a message's audience is cut into partitions, which delivery owns each of them, and how far
-//! it is.
+//! The partitions of a message's audience, the delivery that owns each of them, and its progress.
 
 use std::{fmt, str::FromStr};
 
@@ -12,7 +11,7 @@ use crate::{device::TransportKind, slots::SlotRange};
 /// ends here.
 pub const MOST_PARTITIONS: u32 = 4096;
 
-/// How a message is cut, fixed once by the first worker that plans it.
+/// The partitions of a message, fixed once by the first worker that plans it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredPlan", into = "StoredPlan")]
 pub struct Plan {
@@ -23,8 +22,9 @@ pub struct Plan {
 /// A part of a message's audience that one worker sends to at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlannedPartition {
-    /// How its devices are reached. A broadcast has partitions for each transport, so that one which
-    /// is slow or unavailable holds up no devices but its own. None for named devices.
+    /// The transport that reaches its devices. A broadcast has partitions for each transport, so
+    /// that one which is slow or unavailable holds up no devices but its own. None for named
+    /// devices.
     pub transport: Option<TransportKind>,
     /// The slots in which its devices are; none for named devices.
     pub ranges: Vec<SlotRange>,
@@ -33,8 +33,7 @@ pub struct PlannedPartition {
 /// The stored form of a plan: the ranges of each partition and, beside them, its transport.
 #[derive(Serialize, Deserialize)]
 struct StoredPlan {
-    #[serde(rename = "strands")]
-    ranges: Vec<Vec<SlotRange>>,
+    partitions: Vec<Vec<SlotRange>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     transports: Vec<TransportKind>,
 }
@@ -42,7 +41,7 @@ struct StoredPlan {
 impl From<StoredPlan> for Plan {
     fn from(stored: StoredPlan) -> Self {
         let transports = stored.transports.into_iter().map(Some).chain(std::iter::repeat(None));
-        let each = stored.ranges.into_iter().zip(transports);
+        let each = stored.partitions.into_iter().zip(transports);
         let each = each.map(|(ranges, transport)| PlannedPartition { transport, ranges });
         Self { partitions: each.collect() }
     }
@@ -52,8 +51,8 @@ impl From<Plan> for StoredPlan {
     fn from(plan: Plan) -> Self {
         let transports = plan.partitions.iter().map_while(|partition| partition.transport);
         let transports = transports.collect();
-        let ranges = plan.partitions.into_iter().map(|partition| partition.ranges).collect();
-        Self { ranges, transports }
+        let ranges = plan.partitions.into_iter().map(|partition| partition.ranges);
+        Self { partitions: ranges.collect(), transports }
     }
 }
 
@@ -75,28 +74,26 @@ impl Plan {
         self.partitions.get(usize::try_from(number).ok()?)
     }
 
-    /// Whether a worker could have made this plan.
+    /// Returns true if a worker could have made this plan.
     pub fn is_sound(&self) -> bool {
         let ranges = || self.partitions.iter().flat_map(|partition| &partition.ranges);
         self.partitions.len() <= MOST_PARTITIONS as usize * TransportKind::ALL.len()
             && ranges().all(|range| range.from <= range.to)
     }
 
-    /// Whether it has several partitions and the ranges of all are known. A task of version 1 has
-    /// those of its own partition only.
+    /// Returns true if workers share the message, because it has several partitions.
     pub fn is_shared(&self) -> bool {
         self.partitions.len() > 1
-            && self.partitions.iter().all(|partition| !partition.ranges.is_empty())
     }
 }
 
-/// How far a partition is read. Devices before it have an outcome or are among the
+/// The position up to which a partition is read. Devices before it have an outcome or are among the
 /// [leftovers](Leftover).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Checkpoint {
     /// The next device to be read.
     At {
-        /// Which slot range of the partition; 0 for named devices.
+        /// The number of the slot range in the partition; 0 for named devices.
         range: u32,
         /// The slot in that range, or which of the named devices. Before the beginning of the
         /// range means its beginning.
@@ -146,20 +143,20 @@ impl FromStr for Checkpoint {
     }
 }
 
-/// Which delivery of a queue message owns a partition.
+/// The delivery of a queue message that owns a partition.
 ///
 /// Each time a partition is handed on it gets a new epoch. A worker claims the next one before it
 /// sends to the first device; a queue message that continues an older one is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {
-    /// Which claim of this partition it is, from 1.
+    /// The number of the claim of this partition, from 1.
     #[serde(rename = "generation")]
     pub epoch: u64,
     /// The number of the queue message with which the claim was made. Another delivery of the same
     /// message may claim again; the same task, published again under another number, may not.
     pub nonce: u64,
-    /// Which delivery of that message it was, from 1. A later one takes over from an earlier one,
-    /// never the other way round: the queue has given the message away from the earlier one,
+    /// The number of the delivery of that message, from 1. A later one takes over from an earlier
+    /// one, never the other way round: the queue has given the message away from the earlier one,
     /// even if its worker does not know it yet.
     pub delivery: u32,
     /// A random number that the delivery drew. By it, a worker whose answer was lost tells whether
@@ -199,7 +196,7 @@ impl PriorDeliveries {
         Self { first: earlier.map_or(nonce, |earlier| earlier.first), last: nonce, delivery }
     }
 
-    /// Whether this claim is continued.
+    /// Returns true if this claim is continued.
     pub fn covers(&self, claim: &Claim) -> bool {
         let is_among = claim.nonce.wrapping_sub(self.first) <= self.last.wrapping_sub(self.first);
         is_among && (claim.nonce != self.last || claim.delivery <= self.delivery)
@@ -212,16 +209,16 @@ impl PriorDeliveries {
     }
 }
 
-/// What every change of a partition is compared with: it takes effect only if nothing changed
-/// the partition since it was read.
+/// The state that every change of a partition is compared with: it takes effect only if nothing
+/// changed the partition since it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PartitionState {
     /// Its owner; none before the first claim, and when nothing is left to do.
     pub claim: Option<Claim>,
-    /// How many changes there were. The checkpoint alone does not tell two changes of the
-    /// leftovers apart.
+    /// The number of changes. The checkpoint alone does not tell two changes of the leftovers
+    /// apart.
     pub step: u64,
-    /// How far it is read.
+    /// The position up to which it is read.
     pub checkpoint: Checkpoint,
 }
 
@@ -229,7 +226,7 @@ impl PartitionState {
     /// Everything is read, nothing is left over, and no owner is needed any more.
     pub const ENDED: Self = Self { claim: None, step: 0, checkpoint: Checkpoint::End };
 
-    /// Whether nothing is left to do.
+    /// Returns true if nothing is left to do.
     pub fn is_ended(&self) -> bool {
         *self == Self::ENDED
     }

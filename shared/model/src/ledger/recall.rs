@@ -9,8 +9,8 @@ use crate::{
     time::UnixMillis,
 };
 
-/// How long ago a worker may have learnt that a message is not recalled when it hands a batch to a
-/// transport; after that it reads the ledger again. A recall is answered only after this time, so
+/// The greatest age of a worker's knowledge that a message is not recalled when it hands a batch to
+/// a transport; after that it reads the ledger again. A recall is answered only after this time, so
 /// nothing is handed to a transport after the answer.
 pub const RECALL_CHECK: Duration = Duration::from_millis(500);
 
@@ -24,7 +24,7 @@ pub struct Recall {
     pub early: Option<EarlyRecall>,
 }
 
-/// What the entry of a message says that is recalled before a worker has begun it.
+/// The content of an entry whose message is recalled before a worker has begun it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EarlyRecall {
     /// When the message was accepted; the time of the recall if its id does not tell.

@@ -1,5 +1,5 @@
-//! How long the ledger keeps entries: a time for each kind of message, and a limit in bytes for all
-//! of them. An entry goes when the first of the two is reached; for the limit only one that [may be
+//! Retention of ledger entries: a time for each kind of message, and a limit in bytes for all of
+//! them. An entry goes when the first of the two is reached; for the limit only one that [may be
 //! evicted](may_be_evicted).
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{
     time::UnixMillis,
 };
 
-/// How long an entry is kept after its message was accepted. It may be kept longer: a worker that
+/// The retention of an entry after its message was accepted. It may be kept longer: a worker that
 /// begins the message late counts from then, and the entries of one page expire together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -43,14 +43,14 @@ impl Retention {
     }
 }
 
-/// How far the clock that an id was issued by may be ahead.
+/// The most that the clock which issued an id may be ahead.
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 
 /// Tells which messages without an entry may still wait for a worker. The entries of older messages
 /// may have been deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Horizon {
-    /// How long entries are kept.
+    /// The retention of entries.
     pub retention: Retention,
     /// The latest time of acceptance among the entries that were evicted to stay within the limit;
     /// none if none was.
@@ -75,31 +75,31 @@ impl Horizon {
     }
 }
 
-/// What the ledger held after the last round of keeping it within its limit.
+/// The content of the ledger after the last round of keeping it within its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct History {
     /// When that was.
     pub measured_at: UnixMillis,
-    /// How many bytes its entries take: an estimate from some of them.
+    /// The bytes of its entries: an estimate from some of them.
     pub bytes: u64,
-    /// How many bytes they may take.
+    /// The most bytes that they may take.
     pub limit: u64,
     /// About when the oldest entry was begun; none if there is no entry.
     pub oldest: Option<UnixMillis>,
-    /// How many entries were evicted so far to stay within the limit.
+    /// The number of entries evicted so far to stay within the limit.
     pub evicted: u64,
 }
 
 /// The result of one round of keeping the ledger within its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvictionRound {
-    /// What the ledger holds now.
+    /// The present content of the ledger.
     pub history: History,
     /// It is above its limit, and another round can help.
     pub more: bool,
 }
 
-/// Whether an entry may be evicted to keep the ledger within its limit.
+/// Returns true if an entry may be evicted to keep the ledger within its limit.
 ///
 /// - A queue message can be delivered again after the entry was closed, because its acknowledgement
 ///   was lost. Without the entry, a push to named devices then repeats what was in flight. A
@@ -119,8 +119,8 @@ pub fn may_be_evicted(entry: &Entry, now: UnixMillis) -> bool {
         || entry.recalled_at.is_some_and(is_old_early_recall)
 }
 
-/// How long after its expiry a message may still be sent: with a time to live of 0 it is sent for a
-/// moment, and the clock of a worker may be behind.
+/// Time after its expiry in which a message may still be sent: with a time to live of 0 it is sent
+/// for a moment, and the clock of a worker may be behind.
 const SENT_AFTER_EXPIRY: Duration = Duration::from_mins(1);
 
 /// Returns true if the ledger remembers the eviction of a closed entry: its message may still be sent.

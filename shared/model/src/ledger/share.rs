@@ -1,8 +1,9 @@
-//! How apps share the ledger when it is at its limit.
+//! Shares the ledger among apps when it is at its limit.
 
 use std::collections::BTreeMap;
 
-/// How much each holder has above its share, if all of them together hold more than `limit`.
+/// Returns how much each holder has above its share, if all of them together hold more than
+/// `limit`.
 ///
 /// The share is the largest amount for which everything within the shares fits: a holder that has less
 /// loses nothing, and the others keep as much as each other.

@@ -1,11 +1,11 @@
-//! Where a message is in its life.
+//! The stages in the life of a message.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a message is in its life.
+/// The stage of a message in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum MessageState {
     /// No device of its audience was counted yet.
     Accepted,
     /// Devices are being sent to.
@@ -18,7 +18,7 @@ pub enum State {
     Expired,
 }
 
-impl State {
+impl MessageState {
     /// The name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_state_has_one_name() {
-        use State::{Accepted, Done, Expired, Recalled, Sending};
+        use MessageState::{Accepted, Done, Expired, Recalled, Sending};
         for state in [Accepted, Sending, Done, Recalled, Expired] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.name());
         }

@@ -33,7 +33,8 @@ impl SecretHash {
         Self { salt, sha256 }
     }
 
-    /// Whether these bytes are the secret. The comparison takes the same time wherever they differ.
+    /// Returns true if these bytes are the secret. The comparison takes the same time wherever they
+    /// differ.
     pub fn verify(&self, presented: &[u8]) -> bool {
         Presented::new(presented).is(self)
     }
@@ -45,7 +46,7 @@ impl fmt::Debug for SecretHash {
     }
 }
 
-/// What a caller presents as a secret. It is hashed again only where the salt changes.
+/// The bytes that a caller presents as a secret. They are hashed again only where the salt changes.
 pub(crate) struct Presented<'a> {
     bytes: &'a [u8],
     /// The last salt, and the digest with it.
@@ -64,7 +65,7 @@ impl<'a> Presented<'a> {
         }
     }
 
-    /// Whether it is this secret. The comparison takes the same time wherever they differ.
+    /// Returns true if it is this secret. The comparison takes the same time wherever they differ.
     pub(crate) fn is(&mut self, secret: &'a SecretHash) -> bool {
         let digest = match self.hashed {
             Some((salt, digest)) if salt == secret.salt => digest,
@@ -80,7 +81,7 @@ impl<'a> Presented<'a> {
         digest.ct_eq(&secret.sha256).into()
     }
 
-    /// How many hashes it took so far.
+    /// Returns how many hashes it took so far.
     #[cfg(test)]
     pub(crate) fn hashes(&self) -> usize {
         self.hashes

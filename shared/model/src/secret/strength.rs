@@ -1,4 +1,4 @@
-//! How hard a secret is to guess, estimated from its text alone.
+//! Estimates from the text of a secret if it can be guessed.
 //!
 //! The estimate is the length of a description of the text: what repeats an earlier part of it, or
 //! a part of [`COMMON`], costs only the bits that say which part; each other character costs the
@@ -14,13 +14,13 @@ const MIN_DIFFERENT: usize = 6;
 const MIN_REPEATED: usize = 4;
 /// The bits that say how long a repetition is.
 const LENGTH_BITS: f64 = 3.0;
-/// What is tried before anything else, in lower case.
+/// Texts that an attacker tries first, in lower case.
 const COMMON: &str = "abcdefghijklmnopqrstuvwxyz 01234567890123456789abcdef \
     zyxwvutsrqponmlkjihgfedcba fedcba9876543210 qwertyuiop asdfghjkl zxcvbnm qwertzuiop \
     1qaz2wsx3edc4rfv5tgb6yhn !@#$%^&*() password passw0rd secret changeme admin letmein \
     welcome default example token push test";
 
-/// Whether a text could evidently be guessed.
+/// Returns true if a text could evidently be guessed.
 pub(super) fn is_weak(text: &str) -> bool {
     different(text.as_bytes()) < MIN_DIFFERENT || bits(text) < MIN_BITS
 }
@@ -55,14 +55,14 @@ fn bits(text: &str) -> f64 {
     bits
 }
 
-/// How many bytes from `at` on also stand at an earlier position. The two may overlap, as in a run
-/// of one character.
+/// Returns how many bytes from `at` on also stand at an earlier position. The two may overlap, as
+/// in a run of one character.
 fn longest_repetition(text: &[u8], at: usize) -> usize {
     let common = |from: usize| text[from..].iter().zip(&text[at..]).take_while(|(a, b)| a == b);
     (0..at).map(|from| common(from).count()).max().unwrap_or_default()
 }
 
-/// How many characters the text seems to be chosen from.
+/// Returns how many characters the text seems to be chosen from.
 fn alphabet(text: &[u8]) -> f64 {
     let has = |kind: fn(&u8) -> bool| text.iter().any(kind);
     let letters = |hex: bool, any: bool| match (hex, any) {

@@ -8,7 +8,7 @@ use std::{future::Future, num::NonZeroUsize, path::Path, sync::Arc, time::Durati
 
 use anyhow::{Context as _, ensure};
 use push_boot::{engines::IndexUrl, runtime};
-use push_index::Index;
+use push_index::Ledger;
 use push_model::{app::AppKey, ids::MessageId};
 use push_tests::{namespace, servers::Redis, stack::APP};
 use redis::{Cmd, Value, aio::MultiplexedConnection};
@@ -56,14 +56,14 @@ async fn in_redis(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let pushes = env.sizes.history;
     let uncounted = (pushes as f64 * UNCOUNTED) as usize;
     let counted = pushes - uncounted;
-    let index = open_engine(IndexUrl::Redis(redis.url().into()), &namespace).await?;
-    let mut ids = ledger_writer::write_finished(&index, &app, uncounted, SAMPLE_EACH).await?;
+    let ledger = open_engine(IndexUrl::Redis(redis.url().into()), &namespace).await?.ledger;
+    let mut ids = ledger_writer::write_finished(&ledger, &app, uncounted, SAMPLE_EACH).await?;
     let before = used_memory(&redis).await?;
     let started = Instant::now();
-    ids.extend(ledger_writer::write_finished(&index, &app, counted, SAMPLE_EACH).await?);
+    ids.extend(ledger_writer::write_finished(&ledger, &app, counted, SAMPLE_EACH).await?);
     let rate = counted as f64 / started.elapsed().as_secs_f64();
     let grown = used_memory(&redis).await?.saturating_sub(before);
-    drop(index);
+    drop(ledger);
     let mut rows = vec![Row {
         what: format!("history in Redis, {pushes} finished pushes"),
         figure: Figure::new(grown as f64 / counted as f64, "bytes/push"),
@@ -79,12 +79,12 @@ async fn in_redis(env: &Environment) -> anyhow::Result<Vec<Row>> {
 
     let (url, rounds) = (redis.url(), env.sizes.rounds);
     let measured = on_one_thread(async move {
-        let index = open_engine(IndexUrl::Redis(url.clone().into()), &namespace).await?;
+        let ledger = open_engine(IndexUrl::Redis(url.clone().into()), &namespace).await?.ledger;
         let mut raw = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         let reads = reads(&mut raw, &namespace).await?;
         let mut measured = QUANTILES.map(|_| Rounds::default());
         for round in 0..rounds {
-            let mut ours = look_up(&*index, &app, round_sample(&ids, round)).await?;
+            let mut ours = look_up(&*ledger, &app, round_sample(&ids, round)).await?;
             let mut theirs = read(&mut raw, round_sample(&reads, round)).await?;
             for (rounds, (_, share)) in measured.iter_mut().zip(QUANTILES) {
                 rounds.add(quantile(&mut ours, share), quantile(&mut theirs, share));
@@ -114,12 +114,13 @@ async fn in_sqlite(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let (folder, namespace, app) = (tempfile::tempdir()?, namespace(), AppKey::first(APP.parse()?));
     let pushes = env.sizes.embedded_history;
     let url = IndexUrl::Sqlite(folder.path().join("index.sqlite3"));
-    let empty = closed_size(open_engine(url.clone(), &namespace).await?, folder.path()).await?;
-    let index = open_engine(url.clone(), &namespace).await?;
+    let empty =
+        closed_size(open_engine(url.clone(), &namespace).await?.ledger, folder.path()).await?;
+    let ledger = open_engine(url.clone(), &namespace).await?.ledger;
     let started = Instant::now();
-    let ids = ledger_writer::write_finished(&index, &app, pushes, SAMPLE_EACH).await?;
+    let ids = ledger_writer::write_finished(&ledger, &app, pushes, SAMPLE_EACH).await?;
     let rate = pushes as f64 / started.elapsed().as_secs_f64();
-    let grown = closed_size(index, folder.path()).await?.saturating_sub(empty);
+    let grown = closed_size(ledger, folder.path()).await?.saturating_sub(empty);
     let mut rows = vec![Row {
         what: format!("history in SQLite, {pushes} finished pushes"),
         figure: Figure::new(grown as f64 / pushes as f64, "bytes/push"),
@@ -135,10 +136,10 @@ async fn in_sqlite(env: &Environment) -> anyhow::Result<Vec<Row>> {
 
     let rounds = env.sizes.rounds;
     let measured = on_one_thread(async move {
-        let index = open_engine(url, &namespace).await?;
+        let ledger = open_engine(url, &namespace).await?.ledger;
         let mut measured = QUANTILES.map(|_| Vec::new());
         for round in 0..rounds {
-            let mut times = look_up(&*index, &app, round_sample(&ids, round)).await?;
+            let mut times = look_up(&*ledger, &app, round_sample(&ids, round)).await?;
             for (figures, (_, share)) in measured.iter_mut().zip(QUANTILES) {
                 figures.push(quantile(&mut times, share));
             }
@@ -177,14 +178,14 @@ fn round_sample<T>(all: &[T], round: usize) -> impl Iterator<Item = &T> {
 
 /// How long each lookup of these ids takes.
 async fn look_up(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
     app: &AppKey,
     ids: impl Iterator<Item = &MessageId>,
 ) -> anyhow::Result<Vec<Duration>> {
     let mut times = Vec::with_capacity(LOOKUPS);
     for id in ids {
         let started = Instant::now();
-        let entry = index.entry(app, id).await?;
+        let entry = ledger.entry(app, id).await?;
         times.push(started.elapsed());
         let entry = entry.with_context(|| format!("{id} has no entry"))?;
         ensure!(entry.is_closed() && entry.outcomes.sent == 1, "{entry:?}");
@@ -236,8 +237,8 @@ async fn reads(raw: &mut MultiplexedConnection, namespace: &str) -> anyhow::Resu
 }
 
 /// Closes an embedded store and returns the bytes of its files.
-async fn closed_size(index: Arc<dyn Index>, folder: &Path) -> anyhow::Result<u64> {
-    drop(index);
+async fn closed_size(ledger: Arc<dyn Ledger>, folder: &Path) -> anyhow::Result<u64> {
+    drop(ledger);
     let started = Instant::now();
     loop {
         let (mut bytes, mut has_log) = (0, false);

@@ -15,7 +15,7 @@ use crate::{
     time::UnixMillis,
 };
 
-/// What a record has in front of its counts.
+/// The part of a record in front of its counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preamble {
     /// The message was recalled.

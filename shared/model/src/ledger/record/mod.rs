@@ -56,7 +56,7 @@ pub const STUB: [u8; 1] = [ELSEWHERE];
 #[error("is no record of a ledger entry")]
 pub struct BadRecord;
 
-/// Whether the entry of this record is stored field by field.
+/// Returns true if the entry of this record is stored field by field.
 pub fn is_stub(record: &[u8]) -> bool {
     record == STUB
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    id_key::IdKey,
     ids::AppId,
     ledger::{Outcomes, Partition, Retried},
 };
@@ -99,7 +100,7 @@ proptest! {
         derived: bool,
     ) {
         let message = if derived {
-            MessageId::from_idempotency_key(&app(), 0, b"k")
+            MessageId::derive(&app(), &IdKey::from([0; 16]), b"k")
         } else {
             MessageId::issue_named(&app())
         };

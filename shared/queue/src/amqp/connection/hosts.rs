@@ -57,7 +57,7 @@ impl Hosts {
     }
 }
 
-/// What the URL must be, for the operator.
+/// The form of the URL, for the operator.
 const FORM: &str = "must be amqp://[user:password@]host[:port][/vhost], or amqps://…";
 
 /// Checks an `amqp://` or `amqps://` URL with one host or several.

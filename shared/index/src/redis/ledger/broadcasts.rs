@@ -3,11 +3,11 @@
 use async_trait::async_trait;
 use push_model::{ids::MessageId, open_broadcast::OpenBroadcast};
 
-use super::{RedisIndex, connection::reply};
-use crate::{IndexError, OpenBroadcasts, broadcasts::MAX_LISTED};
+use super::RedisLedger;
+use crate::{IndexError, OpenBroadcasts, broadcasts::MAX_LISTED, redis::connection::reply};
 
 #[async_trait]
-impl OpenBroadcasts for RedisIndex {
+impl OpenBroadcasts for RedisLedger {
     async fn list_broadcast(&self, broadcast: &OpenBroadcast) -> Result<(), IndexError> {
         let mut list = self.scripts.list_broadcast.call(&[&self.keys.broadcasts()]);
         list.arg(broadcast.message_id.to_string()).arg(broadcast.encode()).arg(MAX_LISTED);

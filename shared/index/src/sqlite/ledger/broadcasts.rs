@@ -5,11 +5,11 @@ use push_model::{ids::MessageId, open_broadcast::OpenBroadcast};
 use push_sqlite::StoreError;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{SqliteIndex, schema::execute};
-use crate::{IndexError, OpenBroadcasts, broadcasts::MAX_LISTED};
+use super::SqliteLedger;
+use crate::{IndexError, OpenBroadcasts, broadcasts::MAX_LISTED, sqlite::schema::execute};
 
 #[async_trait]
-impl OpenBroadcasts for SqliteIndex {
+impl OpenBroadcasts for SqliteLedger {
     async fn list_broadcast(&self, broadcast: &OpenBroadcast) -> Result<(), IndexError> {
         let (ledger, message) = (self.ledger_id, broadcast.message_id);
         let value = broadcast.encode();

@@ -4,14 +4,12 @@
 //! A task carries all that is needed to go on if the index lost the message's entry: the job and
 //! the plan. The progress is in the ledger alone.
 
-mod v1;
-
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    BadEnvelope, Job, check_version,
+    BadEnvelope, Job, VERSION, check_version,
     job::{JobOut, decode_job},
 };
 use crate::{
@@ -22,18 +20,14 @@ use crate::{
     slots::SlotRange,
 };
 
-/// The version that tasks are written as.
-const TASK_VERSION: u32 = 2;
-
 /// A message of the task lane.
 #[derive(Debug, Clone)]
 pub struct Task {
     /// The message.
     pub job: Job,
-    /// How its audience is cut. A task of version 1 has only its own partition's ranges, and a
-    /// retry of version 1 has no plan.
+    /// The plan that cuts its audience. None for named devices, which are one partition.
     pub plan: Option<Plan>,
-    /// What is to be done.
+    /// The work to do.
     pub work: Work,
 }
 
@@ -53,7 +47,7 @@ pub enum Work {
 /// A partition that is handed to the next worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionTask {
-    /// Which partition of the plan.
+    /// The number of the partition in the plan.
     pub partition: u32,
     /// The epoch that this task continues. One that continues an older epoch than the
     /// ledger has is stale.
@@ -69,16 +63,16 @@ pub struct PartitionTask {
     /// not say which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<TransportKind>,
-    /// How often in a row the partition was put off without progress.
+    /// The number of times in a row that the partition was put off without progress.
     #[serde(default)]
     pub attempt: u32,
-    /// What was sent and could not be saved before the partition was handed on.
+    /// The result that was sent and could not be saved before the partition was handed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<Unsaved>,
-    /// How far a push to named devices was when its partition was handed on: the step from nothing
-    /// to there. Its entry may be evicted as soon as it is closed, while this message is not yet
-    /// acknowledged. A delivery that finds no entry goes on from here instead of sending to all
-    /// devices again. None for a broadcast, whose entry stays until it has expired.
+    /// The progress of a push to named devices when its partition was handed on: the step from
+    /// nothing to there. Its entry may be evicted as soon as it is closed, while this message is
+    /// not yet acknowledged. A delivery that finds no entry goes on from here instead of sending to
+    /// all devices again. None for a broadcast, whose entry stays until it has expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Unsaved>,
     /// A run goes on without its queue message, and this task continues if that run's worker dies. If
@@ -87,19 +81,8 @@ pub struct PartitionTask {
     pub detached: bool,
     /// The closing check wrote this partition off: its message expired long ago, and the index lost
     /// how it ended. What is left counts as [`Unrecorded`](crate::ledger::FailReason::Unrecorded).
-    #[serde(rename = "forgotten", default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub written_off: bool,
-}
-
-impl PartitionTask {
-    /// Partition numbers from here on are in no plan. They are for devices that version 1 put off
-    /// in a queue message of their own, and that it counted as targeted.
-    pub const BEYOND_PLAN: u32 = 1 << 31;
-
-    /// Whether the partition is in no plan.
-    pub fn is_beyond_plan(&self) -> bool {
-        self.partition >= Self::BEYOND_PLAN
-    }
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -115,7 +98,7 @@ pub struct Unsaved {
     /// The checkpoint behind the batch.
     #[serde(with = "checkpoint_text")]
     pub checkpoint: Checkpoint,
-    /// What the batch adds to the counts.
+    /// The counts that the batch adds.
     pub counts: Counts,
     /// The leftovers after it; none leaves them as they are.
     pub leftovers: Option<Vec<Leftover>>,
@@ -194,7 +177,7 @@ impl Task {
             Work::Closing(check) => (None, Some(*check)),
         };
         let job = JobOut::of(&self.job)?;
-        let out = TaskOut { v: TASK_VERSION, job, plan: self.plan.as_ref(), partition, closing };
+        let out = TaskOut { v: VERSION, job, plan: self.plan.as_ref(), partition, closing };
         serde_json::to_vec(&out).map(Bytes::from)
     }
 
@@ -214,9 +197,7 @@ impl Task {
             #[serde(default)]
             closing: Option<ClosingCheck>,
         }
-        if check_version(envelope, TASK_VERSION)? < 2 {
-            return v1::decode(envelope);
-        }
+        check_version(envelope)?;
         let task: TaskIn<'_> = serde_json::from_slice(envelope)?;
         let work = match (task.partition, task.closing) {
             (Some(partition), None) => Work::Partition(partition),
@@ -225,6 +206,12 @@ impl Task {
         };
         if task.plan.as_ref().is_some_and(|plan| !plan.is_sound()) {
             return Err(BadEnvelope::Plan);
+        }
+        let partitions = task.plan.as_ref().map_or(1, |plan| plan.partitions.len());
+        if let Work::Partition(PartitionTask { partition, .. }) = &work
+            && usize::try_from(*partition).is_ok_and(|number| number >= partitions)
+        {
+            return Err(BadEnvelope::Partition(*partition));
         }
         Ok(Self { job: decode_job(task.job)?, plan: task.plan, work })
     }
@@ -235,11 +222,11 @@ mod tests {
     use super::*;
     use crate::{device::TransportKind, ledger::MOST_PARTITIONS};
 
-    const PARTITION: &[u8] = include_bytes!("../../../tests/golden/task-v2.json");
-    const CLOSING: &[u8] = include_bytes!("../../../tests/golden/closing-v2.json");
+    const PARTITION: &[u8] = include_bytes!("../../tests/golden/task-v1.json");
+    const CLOSING: &[u8] = include_bytes!("../../tests/golden/closing-v1.json");
 
     #[test]
-    fn a_task_of_version_2_is_readable_and_written_the_same() {
+    fn a_task_of_version_1_is_readable_and_written_the_same() {
         let task = Task::decode(PARTITION.trim_ascii()).unwrap();
         assert_eq!(task.ranges(1), [SlotRange { shard: 7, from: 0, to: 12 }]);
         assert!(task.ranges(2).is_empty());
@@ -259,9 +246,17 @@ mod tests {
         let whole = std::str::from_utf8(CLOSING).unwrap();
         let none = whole.replace("closing", "else");
         assert!(matches!(Task::decode(none.as_bytes()), Err(BadEnvelope::Work)));
-        assert!(matches!(Task::decode(b"{\"v\":3}"), Err(BadEnvelope::Version(3, 2))));
-        assert!(matches!(Task::decode(b"{\"v\":4294967296}"), Err(BadEnvelope::Version(..))));
+        assert!(matches!(Task::decode(b"{\"v\":2}"), Err(BadEnvelope::Version(2))));
+        assert!(matches!(Task::decode(b"{\"v\":4294967296}"), Err(BadEnvelope::Version(_))));
         assert!(Task::decode(b"\xff").is_err());
+    }
+
+    #[test]
+    fn a_task_for_a_partition_that_its_plan_does_not_have_is_unreadable() {
+        let whole = std::str::from_utf8(PARTITION).unwrap();
+        let other = whole.replace("\"partition\":1,", "\"partition\":2,");
+        let error = Task::decode(other.as_bytes()).unwrap_err();
+        assert!(matches!(error, BadEnvelope::Partition(2)), "{error}");
     }
 
     #[test]
