@@ -23,13 +23,13 @@ pub(crate) trait Part {
     fn of(engine: &Engine) -> &Self;
 }
 
-impl Part for dyn Index {
+impl Part for dyn Index + '_ {
     fn of(engine: &Engine) -> &Self {
         &*engine.index
     }
 }
 
-impl Part for dyn Ledger {
+impl Part for dyn Ledger + '_ {
     fn of(engine: &Engine) -> &Self {
         &*engine.ledger
     }
