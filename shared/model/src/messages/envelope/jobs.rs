@@ -107,9 +107,9 @@ mod tests {
         message::Payload,
     };
 
-    const JOBS_V1: &[u8] = include_bytes!("../../tests/golden/jobs-v1.json");
+    const JOBS_V1: &[u8] = include_bytes!("../../../tests/golden/jobs-v1.json");
 
-    const COMPRESSED_V1: &[u8] = include_bytes!("../../tests/golden/compressed-v1.json");
+    const COMPRESSED_V1: &[u8] = include_bytes!("../../../tests/golden/compressed-v1.json");
 
     #[test]
     fn a_compressed_envelope_of_version_1_is_readable() {

@@ -171,7 +171,7 @@ mod tests {
     use crate::ids::Origin;
 
     /// An app with two named secrets, after a rotation.
-    const APP_V1: &str = include_str!("../../tests/golden/app-v1.json");
+    const APP_V1: &str = include_str!("../../../tests/golden/app-v1.json");
     /// The secrets of this record: the default one, the one before it, and those named `phones`
     /// and `later`.
     const OWN: &str = "456702953368a58fcc913a2900d58f503d24812db9db1e5f800a3fd32edc0275";

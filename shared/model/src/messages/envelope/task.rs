@@ -222,8 +222,8 @@ mod tests {
     use super::*;
     use crate::{device::TransportKind, ledger::MOST_PARTITIONS};
 
-    const PARTITION: &[u8] = include_bytes!("../../tests/golden/task-v1.json");
-    const CLOSING: &[u8] = include_bytes!("../../tests/golden/closing-v1.json");
+    const PARTITION: &[u8] = include_bytes!("../../../tests/golden/task-v1.json");
+    const CLOSING: &[u8] = include_bytes!("../../../tests/golden/closing-v1.json");
 
     #[test]
     fn a_task_of_version_1_is_readable_and_written_the_same() {

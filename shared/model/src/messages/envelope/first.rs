@@ -43,9 +43,9 @@ mod tests {
     #[test]
     fn an_envelope_of_which_no_more_can_be_read_still_says_which_message_it_is_about() {
         let golden: [&[u8]; 3] = [
-            include_bytes!("../../tests/golden/jobs-v1.json"),
-            include_bytes!("../../tests/golden/task-v1.json"),
-            include_bytes!("../../tests/golden/closing-v1.json"),
+            include_bytes!("../../../tests/golden/jobs-v1.json"),
+            include_bytes!("../../../tests/golden/task-v1.json"),
+            include_bytes!("../../../tests/golden/closing-v1.json"),
         ];
         for envelope in golden {
             let head = first_head_of_envelope(envelope);
