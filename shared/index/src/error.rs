@@ -34,7 +34,7 @@ pub enum RefusalReason {
 pub struct Refusal {
     /// Why.
     pub reason: RefusalReason,
-    /// What the server says.
+    /// The server's answer.
     pub text: String,
 }
 

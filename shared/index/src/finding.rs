@@ -13,7 +13,7 @@ pub struct Finding {
     pub subject: String,
     /// The result of the check.
     pub detail: String,
-    /// What to do. Private, so that no finding is made without a constructor.
+    /// The advice. Private, so that no finding is made without a constructor.
     #[serde(skip_serializing_if = "Option::is_none")]
     mend: Option<String>,
 }

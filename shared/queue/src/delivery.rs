@@ -19,9 +19,9 @@ pub trait Consumer: Send {
     /// help. Passing failures are waited out, not reported.
     async fn next(&mut self) -> Result<Delivery, QueueError>;
 
-    /// Returns true if the consumer has a connection, so that messages can come: false from when a
-    /// lost connection is noticed until the consumer has another one. Always true for an engine
-    /// without connections.
+    /// Tells if the consumer has a connection, so that messages can come: false from when a lost
+    /// connection is noticed until the consumer has another one. Always true for an engine without
+    /// connections.
     fn connected(&self) -> watch::Receiver<bool>;
 }
 

@@ -135,12 +135,12 @@ pub const MOST_CLOCK_ALLOWANCE: Duration = Duration::from_secs(30);
 /// The longest time from when a registration takes its time to when the index has it.
 const LONGEST_REGISTRATION: Duration = Duration::from_secs(60);
 
-/// How much earlier than the latest time of registration a device must have changed to be in the partition of its
+/// Time before the latest time of registration by which a device must have changed to be in the partition of its
 /// new transport.
 ///
 /// Callers give times of registration that lie behind the acceptance of the broadcast by what clocks may differ.
-/// What the index learns after the acceptance has a time that may be earlier than it by as much again, and by how
-/// long a registration takes. It must neither be a change of before, nor be joined with one of before.
+/// A change that the index learns after the acceptance has a time that may be earlier by as much again, and by the
+/// duration of a registration. It must not count as a change before the acceptance, or be joined with one.
 const CHANGE_ALLOWANCE: Duration = Duration::from_secs(
     2 * MOST_CLOCK_ALLOWANCE.as_secs()
         + LONGEST_REGISTRATION.as_secs()

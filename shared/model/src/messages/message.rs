@@ -84,7 +84,7 @@ pub enum Audience {
 }
 
 impl Audience {
-    /// Returns true if it names its devices or is a broadcast.
+    /// Tells pushes to named devices from broadcasts.
     pub fn kind(&self) -> AudienceKind {
         match self {
             Self::All | Self::Targeting(_) => AudienceKind::Broadcast,

@@ -55,7 +55,7 @@ use super::{
 /// the server itself.
 ///
 /// # Errors
-/// What is wrong with the namespace.
+/// If the namespace has another form.
 pub fn queue_names(namespace: &str) -> Result<Vec<String>, String> {
     let names = Names::new(push_model::namespace::namespace(namespace)?);
     Ok(names.topology().queues.into_iter().map(|queue| queue.name).collect())

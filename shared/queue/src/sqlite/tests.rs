@@ -47,7 +47,7 @@ async fn stays_empty(consumer: &mut Box<dyn Consumer>) -> bool {
     timeout(Duration::from_millis(100), consumer.next()).await.is_err()
 }
 
-/// Returns what the death of a process leaves: no heartbeat, and no delivery given back.
+/// Leaves what a dead process leaves: no heartbeat, and no delivery given back.
 async fn die(queue: SqliteQueue, deliveries: Vec<Delivery>) {
     if let Some(task) = queue.maintenance.lock().await.take() {
         task.abort();

@@ -149,7 +149,7 @@ mod tests {
         assert!(matches!(end, Err(AmqpError::Nacked)), "a channel that nacks is not kept");
     }
 
-    /// Returns what RabbitMQ returns for a message that reached no queue.
+    /// Makes the message with which RabbitMQ returns one that reached no queue.
     fn returned(id: Uuid) -> Option<BasicReturnMessage> {
         let mut delivery = Delivery::mock(0, "".into(), "queue".into(), false, Vec::new());
         delivery.properties = BasicProperties::default().with_message_id(id.to_string().into());
