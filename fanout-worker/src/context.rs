@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use push_index::Index;
+use push_index::{Index, Ledger};
 use push_model::{
     app::AppKey,
     envelope::{Head, Job},
@@ -42,6 +42,7 @@ use push_transports::{Lifetime, Outgoing, Transports};
 pub(crate) struct Context {
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) index: Arc<dyn Index>,
+    pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) transports: Transports,
     pub(crate) run: RunLimits,
     pub(crate) plan: PlanLimits,
@@ -59,7 +60,7 @@ pub(crate) struct Context {
     /// it, whichever is later.
     pub(crate) retention: Retention,
     /// The largest size of the ledger.
-    pub(crate) ledger: LedgerLimits,
+    pub(crate) ledger_limits: LedgerLimits,
     pub(crate) paces: PaceCache,
     /// The speed at which broadcasts are sent.
     pub(crate) rate: RateMeter,

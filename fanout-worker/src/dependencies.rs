@@ -4,10 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use push_boot::{
+    engines::Stores,
     metrics::{MetricsSettings, StoreMetrics},
     program::Engines,
 };
-use push_index::Index;
 use push_model::time::UnixMillis;
 use push_queue::Queue;
 
@@ -22,7 +22,7 @@ pub struct Dependencies {
     /// The queue that messages come from.
     pub queue: Arc<dyn Queue>,
     /// The index of the devices, and the ledger.
-    pub index: Arc<dyn Index>,
+    pub stores: Stores,
     /// The ways to reach devices.
     pub transports: Transports,
     /// The worker's counters.
@@ -48,10 +48,10 @@ pub struct Observation {
 
 impl Dependencies {
     /// Dependencies with the system's clock and randomness.
-    pub fn new(queue: Arc<dyn Queue>, index: Arc<dyn Index>, transports: Transports) -> Self {
+    pub fn new(queue: Arc<dyn Queue>, stores: Stores, transports: Transports) -> Self {
         Self {
             queue,
-            index,
+            stores,
             transports,
             metrics: Metrics::default(),
             lanes: LaneHealth::default(),
@@ -63,11 +63,14 @@ impl Dependencies {
 
     /// Dependencies of a worker that publishes metrics.
     pub fn observed(engines: &Engines, transports: Transports, metrics: MetricsSettings) -> Self {
-        let Engines { queue, index, stores } = engines;
+        let Engines { queue, stores, metrics: store_metrics } = engines;
         Self {
             metrics: Metrics::new(metrics.apps),
-            observation: Some(Observation { interval: metrics.interval, stores: stores.clone() }),
-            ..Self::new(queue.clone(), index.clone(), transports)
+            observation: Some(Observation {
+                interval: metrics.interval,
+                stores: store_metrics.clone(),
+            }),
+            ..Self::new(queue.clone(), stores.clone(), transports)
         }
     }
 }
@@ -76,7 +79,7 @@ impl std::fmt::Debug for Dependencies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Dependencies")
             .field("queue", &self.queue)
-            .field("index", &self.index)
+            .field("stores", &self.stores)
             .field("transports", &self.transports)
             .finish_non_exhaustive()
     }

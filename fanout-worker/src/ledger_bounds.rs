@@ -17,7 +17,7 @@ use crate::{context::Context, limits::LedgerLimits};
 
 /// Keeps the bound until the worker stops.
 pub(crate) async fn enforce(context: Arc<Context>, stopping: CancellationToken) {
-    let LedgerLimits { bytes, every } = context.ledger;
+    let LedgerLimits { bytes, every } = context.ledger_limits;
     let outage = Outage::default();
     let (mut evicted, mut is_full) = (u64::MAX, false);
     loop {
@@ -25,7 +25,7 @@ pub(crate) async fn enforce(context: Arc<Context>, stopping: CancellationToken) 
             return;
         }
         loop {
-            let round = context.index.keep_within(bytes, context.now());
+            let round = context.ledger.keep_within(bytes, context.now());
             let Some(round) = stopping.run_until_cancelled(round).await else { return };
             let EvictionRound { history, more } = match round {
                 Ok(round) => round,

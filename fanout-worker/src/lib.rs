@@ -104,7 +104,8 @@ pub async fn run(
     let task_prefetch = ahead(settings.task_prefetch, dependencies.transports.each().count());
     let context = Arc::new_cyclic(|me| Context {
         queue: dependencies.queue,
-        index: dependencies.index,
+        index: dependencies.stores.index,
+        ledger: dependencies.stores.ledger,
         transports: dependencies.transports,
         run: settings.run,
         plan: settings.plan,
@@ -124,7 +125,7 @@ pub async fn run(
             queue_outage: Outage::default(),
         },
         retention: settings.ledger_retention,
-        ledger: settings.ledger,
+        ledger_limits: settings.ledger,
         paces: PaceCache::default(),
         rate: RateMeter::default(),
         closed: ClosedMessages::new(settings.ledger_retention, dependencies.clock.clone()),

@@ -17,7 +17,7 @@ use crate::dependencies::Dependencies;
 /// Watches the parts of a worker.
 pub fn watch(health: &Health, dependencies: &Dependencies) {
     watch_queue(health, &dependencies.queue);
-    watch_index(health, Need::Required, &dependencies.index);
+    watch_index(health, Need::Required, &dependencies.stores);
     for (kind, transport) in dependencies.transports.each() {
         let (transport, all) = (Arc::clone(transport), dependencies.transports.clone());
         health.watch(&format!("transport {kind}"), Need::Required, move || {

@@ -178,7 +178,7 @@ mod tests {
         let envelope = format!(
             r#"{{"v":1,"jobs":[{{"payload":{{"message_id":"0192f0c1-2345-7abc-8def-{number:012}",
                 "app_id":"app-{number}","type":2,"data":{{}},"accepted_at":1,"expires_at":2}},
-                "audience":{{"clients":["c"]}},"copy":0}}]}}"#
+                "audience":{{"clients":["c"]}},"dedup_nonce":0}}]}}"#
         );
         decode_job_envelope(&Bytes::from(envelope)).unwrap().remove(0).unwrap()
     }

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use push_boot::{log_failure, outage::Outage};
-use push_index::{Index, IndexError};
+use push_index::{Index, IndexError, Ledger};
 use push_model::{
     causes::with_causes,
     ids::{AppId, ClientId, MessageId},
@@ -52,10 +52,11 @@ impl IndexOutage {
     }
 }
 
-/// The index, as handlers ask it.
+/// The index and the ledger, as handlers ask them.
 #[derive(Debug)]
 pub(crate) struct IndexClient {
     pub(crate) index: Arc<dyn Index>,
+    pub(crate) ledger: Arc<dyn Ledger>,
     /// The time limit of an answer.
     pub(crate) timeout: Duration,
     pub(crate) outage: IndexOutage,

@@ -32,7 +32,7 @@ mod settings;
 
 use std::sync::Arc;
 
-use push_index::Index;
+use push_boot::engines::Stores;
 use push_queue::Queue;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -71,10 +71,10 @@ pub async fn run(
     settings: Settings,
     listener: impl Into<Listener>,
     queue: Arc<dyn Queue>,
-    index: Arc<dyn Index>,
+    stores: Stores,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
-    run_with_metrics(settings, listener.into(), queue, index, Arc::default(), shutdown).await
+    run_with_metrics(settings, listener.into(), queue, stores, Arc::default(), shutdown).await
 }
 
 /// As [`run`], with metrics that the caller publishes.
@@ -85,7 +85,7 @@ pub async fn run_with_metrics(
     settings: Settings,
     listener: Listener,
     queue: Arc<dyn Queue>,
-    index: Arc<dyn Index>,
+    stores: Stores,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
@@ -93,7 +93,7 @@ pub async fn run_with_metrics(
         Publisher::start(Arc::clone(&queue), settings.publisher.clone(), Arc::clone(&metrics));
     let http = settings.http.clone();
     let drain_deadline = settings.drain_deadline;
-    let handlers = Arc::new(Handlers::new(settings, index, publisher, Arc::clone(&metrics)));
+    let handlers = Arc::new(Handlers::new(settings, stores, publisher, Arc::clone(&metrics)));
     // A token of its own: the server also stops if the publisher fails.
     let stop = shutdown.child_token();
     let mut server = Server::new(Arc::clone(&handlers), http, metrics, stop.clone());

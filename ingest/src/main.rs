@@ -54,12 +54,12 @@ async fn run(
     let listener = Listener::bind(&settings).await?;
     let metrics = Arc::new(Metrics::new(metrics.apps));
     metrics.register(&mut start.registry);
-    readiness::watch(&start.health, &opened.queue, &opened.index);
+    readiness::watch(&start.health, &opened.queue, &opened.stores);
     let mut service = start.complete();
     let (http, scheme, ops) = (listener.local_addr()?, listener.scheme(), service.ops_address());
     info!(%http, scheme, %ops, queue = %engines.queue, index = %engines.index, "ingest started");
     service.run(Stage::Requests, "the HTTP endpoint", |stop| {
-        run_with_metrics(settings, listener, opened.queue, opened.index, metrics, stop)
+        run_with_metrics(settings, listener, opened.queue, opened.stores, metrics, stop)
     });
     service.until_stopped().await
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use push_boot::{
-    engines::{watch_index, watch_queue},
+    engines::{Stores, watch_index, watch_queue},
     health::{Health, Need},
 };
-use push_index::Index;
 use push_queue::Queue;
 
 /// Watches the parts of an ingest. It is ready while the queue takes messages. The index may be
 /// unavailable, because apps that are cached can push without it: its state is only reported.
-pub fn watch(health: &Health, queue: &Arc<dyn Queue>, index: &Arc<dyn Index>) {
+pub fn watch(health: &Health, queue: &Arc<dyn Queue>, stores: &Stores) {
     watch_queue(health, queue);
-    watch_index(health, Need::Reported, index);
+    watch_index(health, Need::Reported, stores);
 }

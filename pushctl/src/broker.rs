@@ -176,7 +176,7 @@ pub async fn run(
     settings.broker.save_in(data_dir);
     let credentials: DeviceCredentials = settings.credentials.open_in(data_dir)?;
     let mut start = program.start(settings.ops_listen).await?;
-    let index = start.open_index(&settings.engines).await?;
+    let index = start.open_stores(&settings.engines).await?.index;
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let password = &settings.worker_password;
     let broker = Broker::start(settings.broker, logins, password, &mut start.registry)?;

@@ -7,7 +7,7 @@ use push_boot::{
     command_line,
     credentials::CredentialSettings,
     data_dir,
-    engines::{EngineSettings, IndexUrl, QueueUrl, open_queue, open_stores},
+    engines::{EngineSettings, IndexUrl, QueueUrl, Stores, open_queue, open_stores},
     log::{self, LogSettings},
     settings::ConfigErrors,
     traces::Traces,
@@ -121,8 +121,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         Command::Device(command) => device::run(command, &index(&urls, data_dir).await?, out).await,
         Command::Message(command) => {
-            let index = index(&urls, data_dir).await?;
-            message::run(command, &*index, urls.ledger_retention, &actor, out).await
+            let stores = stores(&urls, data_dir).await?;
+            message::run(command, &stores, urls.ledger_retention, &actor, out).await
         }
         Command::Dead(command) => {
             let queue = queue(&urls, data_dir).await?;
@@ -153,10 +153,18 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
 /// # Errors
 /// If it cannot be used.
 async fn index(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn Index>> {
+    Ok(stores(urls, data_dir).await?.index)
+}
+
+/// Opens the index and the ledger.
+///
+/// # Errors
+/// If one of them cannot be used.
+async fn stores(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Stores> {
     if matches!(urls.index, IndexUrl::Sqlite(_)) {
         data_dir::make(data_dir)?;
     }
-    Ok(open_stores(urls).await.joined()?)
+    Ok(open_stores(urls).await?)
 }
 
 /// Opens the index for the audit trail of a command that does not need it otherwise. Without it the

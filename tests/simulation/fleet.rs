@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use push_boot::engines::Stores;
 use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LaneHealth, LedgerLimits, Metrics, PlanLimits,
     RetryLimits, RetryPolicy, RunLimits, WorkerSettings,
@@ -24,9 +25,10 @@ const DRAIN: Duration = Duration::from_hours(1);
 pub(crate) fn start(world: &Arc<World>) -> Life {
     let life = Life::new(world);
     let (clock, random) = (life.clone(), world.clone());
+    let index = Arc::new(SimIndex(life.clone()));
     let dependencies = Dependencies {
         queue: Arc::new(SimQueue(life.clone())),
-        index: Arc::new(SimIndex(life.clone())),
+        stores: Stores { index: index.clone(), ledger: index, ledger_is_separate: false },
         transports: Transports::default()
             .with(TransportKind::Mqtt, transport(&life, false))
             .with(TransportKind::Fcm, transport(&life, true)),

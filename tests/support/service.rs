@@ -4,10 +4,12 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
 use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_boot::{proxy_protocol::ProxyArgs, settings::ConfigErrors, tune::TuneArgs};
+use push_boot::{
+    engines::Stores, proxy_protocol::ProxyArgs, settings::ConfigErrors, tune::TuneArgs,
+};
 use push_credentials::{DeviceCredentials, KeyFile};
 use push_index::{
-    Index,
+    Index, Ledger,
     redis::{RedisIndex, RedisSettings},
 };
 use push_ingest::{IngestArgs, Listener, Metrics, RunError, Settings};
@@ -52,6 +54,8 @@ pub struct Service {
     pub queue: Arc<dyn Queue>,
     /// Its index.
     pub index: Arc<dyn Index>,
+    /// Its ledger.
+    pub ledger: Arc<dyn Ledger>,
     /// Tells it to stop.
     pub shutdown: CancellationToken,
     metrics: Registry,
@@ -90,7 +94,9 @@ impl Service {
         };
         let queue = AmqpQueue::connect(amqp, &namespace, amqp_settings).await.unwrap();
         let index = RedisIndex::connect(redis, &namespace, RedisSettings::default()).await.unwrap();
-        let (queue, index): (Arc<dyn Queue>, Arc<dyn Index>) = (Arc::new(queue), Arc::new(index));
+        let queue: Arc<dyn Queue> = Arc::new(queue);
+        let stores = Stores::of_redis(index);
+        let Stores { index, ledger, .. } = stores.clone();
         let secret = Secret::generate();
         let app = App::new(APP.parse().unwrap(), &secret, UnixMillis::now());
         assert!(index.create_app(&app).await.unwrap());
@@ -104,12 +110,12 @@ impl Service {
             settings,
             listener,
             queue.clone(),
-            index.clone(),
+            stores,
             metrics,
             shutdown.clone(),
         ));
         let secret = secret.expose().to_owned();
-        Self { address, secret, queue, index, shutdown, metrics: registry, running }
+        Self { address, secret, queue, index, ledger, shutdown, metrics: registry, running }
     }
 
     /// The value of a counter, as `/metrics` gives it.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub(super) const FORMAT: &str = "push-mqtt-sessions";
 
 /// The version of these lines.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 1;
 
 /// The longest line, in bytes: the largest message in base64, and the rest of its line.
 pub(super) const MAX_LINE: usize =

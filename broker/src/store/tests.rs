@@ -144,10 +144,10 @@ async fn a_file_that_was_cut_or_changed_anywhere_is_refused() {
 #[tokio::test]
 async fn a_file_of_a_later_version_is_neither_read_nor_moved() {
     let (folder, store) = filled();
-    let text = String::from_utf8(saved(&folder)).unwrap().replace("\"version\":2", "\"version\":3");
+    let text = String::from_utf8(saved(&folder)).unwrap().replace("\"version\":1", "\"version\":2");
     fs::write(folder.path().join(FILE), text).unwrap();
     let error = store.load(&sessions()).unwrap_err();
-    assert!(matches!(error, StoreError::Newer { version: 3, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { version: 2, .. }), "{error}");
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ pub(crate) async fn list(context: &Context, job: &Job, entry: &Entry, plan: &Pla
     let devices_left = (0..).zip(&plan.partitions).map(left).collect();
     let broadcast = open(context, job, devices_left);
     if broadcast.total_left() > 0 {
-        noted(context.index.list_broadcast(&broadcast).await);
+        noted(context.ledger.list_broadcast(&broadcast).await);
     }
 }
 
@@ -63,23 +63,23 @@ pub(crate) async fn note_remaining(
     let is_alone = plan.is_some_and(|plan| plan.partitions.len() == 1);
     noted(match remaining {
         Remaining::Unknown => return,
-        Remaining::Recalled => context.index.unlist_broadcast(message).await,
+        Remaining::Recalled => context.ledger.unlist_broadcast(message).await,
         // It is listed once a run in the job lane could not finish it.
         Remaining::Devices(left @ 1..) if is_alone => {
             let broadcast = open(context, job, vec![left]);
-            let listed = context.index.list_broadcast(&broadcast).await;
+            let listed = context.ledger.list_broadcast(&broadcast).await;
             match listed {
-                Ok(()) => context.index.set_devices_left(message, partition, left).await,
+                Ok(()) => context.ledger.set_devices_left(message, partition, left).await,
                 failed => failed,
             }
         }
-        Remaining::Devices(left) => context.index.set_devices_left(message, partition, left).await,
+        Remaining::Devices(left) => context.ledger.set_devices_left(message, partition, left).await,
     });
 }
 
 /// Takes a broadcast whose entry is closed off the list.
 pub(crate) async fn unlist(context: &Context, job: &Job) {
-    noted(context.index.unlist_broadcast(&job.head.message_id).await);
+    noted(context.ledger.unlist_broadcast(&job.head.message_id).await);
 }
 
 fn open(context: &Context, job: &Job, devices_left: Vec<u32>) -> OpenBroadcast {
@@ -122,12 +122,12 @@ pub(crate) async fn keep_reading(
 }
 
 async fn read(context: &Context, speed: Speed) -> Result<Estimate, IndexError> {
-    let mut listed = context.index.open_broadcasts().await?;
+    let mut listed = context.ledger.open_broadcasts().await?;
     // An entry is closed by the first check after its message may be written off.
     let rest = context.closing.write_off_after + context.closing.every;
     let is_kept = |one: &OpenBroadcast| context.now() <= one.ends_at.plus(rest).plus(KEPT_OVERDUE);
     for forgotten in listed.extract_if(.., |one| !is_kept(one)) {
-        context.index.unlist_broadcast(&forgotten.message_id).await?;
+        context.ledger.unlist_broadcast(&forgotten.message_id).await?;
     }
     let mut paces: BTreeMap<AppKey, NonZeroU32> = BTreeMap::new();
     for app in listed.iter().map(|one| &one.app) {

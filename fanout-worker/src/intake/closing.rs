@@ -47,7 +47,7 @@ pub(super) async fn check(
 ) -> Result<(), RetryError> {
     let (job, plan, head) = (&task.job, task.plan.as_ref(), &task.job.head);
     let app = job.app();
-    let read = || context.index.entry(&app, &head.message_id);
+    let read = || context.ledger.entry(&app, &head.message_id);
     let entry = context.retrier.ask_index(hold, read).await?.value;
     let may_be_evicted = context.now().plus(context.run.clock_allowance) > context.deadline(head);
     if entry.is_none() && may_be_evicted && was_evicted(context, job, hold).await? {
@@ -63,7 +63,7 @@ pub(super) async fn check(
         && entry.plan.is_none()
         && entry.dedup_nonce == Some(job.dedup_nonce)
     {
-        let fix = || context.index.plan(&app, &head.message_id, plan);
+        let fix = || context.ledger.plan(&app, &head.message_id, plan);
         entry.plan = context.retrier.ask_index(hold, fix).await?.value;
     }
     // If another copy of the message holds the entry, that copy has a check of its own.
@@ -111,7 +111,7 @@ fn count_closed(context: &Context, task: &Task, check: ClosingCheck) {
 /// lost by the index.
 async fn was_evicted(context: &Context, job: &Job, hold: &Hold<'_>) -> Result<bool, RetryError> {
     let app = job.app();
-    let read = || context.index.evicted_until(&app, &job.head.message_id);
+    let read = || context.ledger.evicted_until(&app, &job.head.message_id);
     let until = context.retrier.ask_index(hold, read).await?.value;
     Ok(until.is_some_and(|until| job.head.accepted_at <= until))
 }

@@ -106,7 +106,6 @@ async fn run(
         } else {
             LateDevices::Expired
         },
-        beyond_plan: partition.is_beyond_plan(),
         hold,
     };
     let ended = run.run(request, Start::Unclaimed).await;

@@ -87,7 +87,7 @@ pub(crate) async fn admit(
     let mut tries = 0;
     let entry = loop {
         tries += 1;
-        let begin = || context.index.begin(&new);
+        let begin = || context.ledger.begin(&new);
         let entry = context.retrier.ask_index(hold, begin).await?.value;
         match entry.dedup_nonce {
             Some(dedup_nonce) if dedup_nonce == job.dedup_nonce => break entry,
@@ -133,7 +133,7 @@ pub(crate) async fn admit(
         }
     };
     let app = job.app();
-    let fix = || context.index.plan(&app, &head.message_id, &plan);
+    let fix = || context.ledger.plan(&app, &head.message_id, &plan);
     // `None`: the entry was lost just now. The claim, which comes next, begins it again.
     let plan = context.retrier.ask_index(hold, fix).await?.value.unwrap_or(plan);
     Ok(Admission::Admitted(Box::new(entry), plan))
@@ -215,7 +215,7 @@ async fn take_over(
             counts: Counts::default(),
             keep_until: None,
         };
-        let advance = || context.index.advance(&app, message, &step);
+        let advance = || context.ledger.advance(&app, message, &step);
         let claimed = context.retrier.ask_index(hold, advance).await?.value;
         if claimed != (AdvanceOutcome::Saved { recalled: false }) {
             return Ok(false);

@@ -43,11 +43,11 @@ pub(crate) async fn was_processed(
     hold: &Hold<'_>,
 ) -> Result<bool, RetryError> {
     let (head, app) = (&job.head, job.app());
-    let read = || context.index.was_evicted(&app, &head.message_id, job.dedup_nonce);
+    let read = || context.ledger.was_evicted(&app, &head.message_id, job.dedup_nonce);
     let was_evicted = context.retrier.ask_index(hold, read).await?.value;
     let is_over = context.now() > context.deadline(head).plus(context.run.clock_allowance);
     let is_within_evicted = !was_evicted && (is_detached || is_over) && {
-        let read = || context.index.evicted_until(&app, &head.message_id);
+        let read = || context.ledger.evicted_until(&app, &head.message_id);
         let until = context.retrier.ask_index(hold, read).await?.value;
         until.is_some_and(|until| head.accepted_at <= until)
     };

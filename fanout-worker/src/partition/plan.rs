@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_first_tasks_of_a_large_message_take_no_more_than_their_bound() {
-        let golden = include_bytes!("../../../shared/model/tests/golden/task-v2.json");
+        let golden = include_bytes!("../../../shared/model/tests/golden/task-v1.json");
         let Task { job, work: Work::Partition(task), .. } = Task::decode(golden).unwrap() else {
             panic!("a task of a partition")
         };

@@ -144,6 +144,8 @@ impl Apps {
 
 #[cfg(test)]
 mod tests {
+    use push_model::id_key::IdKey;
+
     use super::*;
 
     fn app(name: &str) -> AppId {
@@ -151,7 +153,7 @@ mod tests {
     }
 
     fn id(app: &AppId, number: u32) -> MessageId {
-        MessageId::from_idempotency_key(app, 0, &number.to_be_bytes())
+        MessageId::derive(app, &IdKey::from([0; 16]), &number.to_be_bytes())
     }
 
     fn fingerprint(number: u32) -> Fingerprint {

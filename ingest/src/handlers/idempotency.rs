@@ -83,7 +83,7 @@ impl IdempotencyKeys {
         let key = &AppKey::from(app);
         let ask = async |message: MessageId| {
             let subject = Subject::message(&app.app_id, &message);
-            let entry = self.index.ask(subject, self.index.index.entry(key, &message));
+            let entry = self.index.ask(subject, self.index.ledger.entry(key, &message));
             Some((message, entry.await.ok()??.dedup_nonce?))
         };
         // Boxed: few pushes have a key, and its future would be part of every connection.

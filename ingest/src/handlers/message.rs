@@ -52,10 +52,10 @@ impl MessageHandler {
         let now = UnixMillis::now();
         let (caller, message, rate) = self.authenticate(resource, head, Scope::Read, now).await?;
         let (app, subject) = (caller.key(), Subject::message(&caller.app, &message));
-        let report = match self.index.ask(subject, self.index.index.entry(&app, &message)).await? {
+        let report = match self.index.ask(subject, self.index.ledger.entry(&app, &message)).await? {
             Some(entry) => Some(Report::of(&entry, now)),
             None => {
-                let horizon = horizon(&*self.index.index, &app, &message, self.retention);
+                let horizon = horizon(&*self.index.ledger, &app, &message, self.retention);
                 let horizon = self.index.ask(subject, horizon).await?;
                 Report::of_waiting(&app, &message, now, horizon)
             }
@@ -77,7 +77,7 @@ impl MessageHandler {
         let begin = self.begin_recall(&caller, message, now, place, permit);
         let begun = self.index.ask(subject, begin).await?;
         let app = caller.key();
-        let known = recall_known(&*self.index.index, &app, &message, begun);
+        let known = recall_known(&*self.index.ledger, &app, &message, begun);
         match self.index.ask(subject, known).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
                 success(&Report::of(&entry, now), rate)
@@ -97,7 +97,7 @@ impl MessageHandler {
         place: Option<Box<MessagePlaces>>,
         permit: RecallPermit,
     ) -> Result<RecallOutcome, IndexError> {
-        let (index, retention) = (Arc::clone(&self.index.index), self.retention);
+        let (ledger, retention) = (Arc::clone(&self.index.ledger), self.retention);
         let app = caller.key();
         let event = AuditEvent {
             app: Some(caller.app.clone()),
@@ -107,7 +107,7 @@ impl MessageHandler {
         };
         let recall = tokio::spawn(async move {
             let _permit = permit;
-            let outcome = begin_recall(&*index, &app, &message, now, retention).await?;
+            let outcome = begin_recall(&*ledger, &app, &message, now, retention).await?;
             if let RecallOutcome::Recalled(entry) = &outcome {
                 // The recall made an entry.
                 if entry.dedup_nonce.is_none() && entry.recalled_at == Some(now) {
@@ -132,7 +132,7 @@ impl MessageHandler {
         match self.usage.place(&caller.cached, UsageKind::EarlyRecall, now, now) {
             Err(used_up) => {
                 let app = caller.key();
-                let entry = self.index.index.entry(&app, message);
+                let entry = self.index.ledger.entry(&app, message);
                 match self.index.ask(Subject::message(&caller.app, message), entry).await? {
                     Some(_) => Ok(None),
                     None => Err(used_up),

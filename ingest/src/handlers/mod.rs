@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_index::Index;
+use push_boot::engines::Stores;
 use push_model::time::UnixMillis;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -87,7 +87,7 @@ pub(crate) struct Handlers {
 impl Handlers {
     pub(crate) fn new(
         settings: Settings,
-        index: Arc<dyn Index>,
+        stores: Stores,
         publisher: Publisher,
         metrics: Arc<Metrics>,
     ) -> Self {
@@ -100,12 +100,13 @@ impl Handlers {
         });
         // Set before only if these metrics are those of another service too, which then shows its own.
         let _ = metrics.levels.body_memory.set(level);
+        let Stores { index, ledger, .. } = stores;
         let outage = IndexOutage::new();
         let broker_memory = Arc::new(AppMemory::new(&memory));
         let logins =
             Logins::new(index.clone(), outage.clone(), apps.clone(), memory, Arc::clone(&metrics));
         let logins = Arc::new(logins);
-        let index = Arc::new(IndexClient { index, timeout: apps.index_timeout, outage });
+        let index = Arc::new(IndexClient { index, ledger, timeout: apps.index_timeout, outage });
         let broker_logins = Arc::<BrokerLogins>::default();
         let usage = Arc::new(UsageSync {
             logins: Arc::clone(&logins),

@@ -1,10 +1,8 @@
 //! The index and the ledger's own store: their settings, if they keep what is written, and how far back
 //! the ledger reaches.
 
-use std::sync::Arc;
-
-use push_boot::engines::{EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
-use push_index::{AppKey, DictionaryUse, Finding, Index, TakesWrites};
+use push_boot::engines::{self, EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
+use push_index::{AppKey, DictionarySweeps, DictionaryUse, Finding, Store, TakesWrites};
 use push_model::{ledger::Retention, time::UnixMillis};
 
 use super::{
@@ -25,7 +23,7 @@ pub(super) struct Stores {
 #[derive(Debug)]
 struct Opened {
     engine: Engine,
-    store: anyhow::Result<Arc<dyn Index>>,
+    stores: anyhow::Result<engines::Stores>,
 }
 
 /// Opens both stores, each alone: a fault of one does not hide the other.
@@ -34,13 +32,13 @@ pub(super) async fn open(engines: &EngineSettings) -> Stores {
     let index = open_one(&engines.index, open_index(engines)).await;
     let ledger = match engines.separate_ledger() {
         Some(url) => {
-            let store = open_one(url, open_ledger(engines, url)).await;
-            Some(Opened { engine: Engine::ledger(url, namespace), store })
+            let stores = open_one(url, open_ledger(engines, url)).await;
+            Some(Opened { engine: Engine::ledger(url, namespace), stores })
         }
         None => None,
     };
     Stores {
-        index: Opened { engine: Engine::index(&engines.index, namespace), store: index },
+        index: Opened { engine: Engine::index(&engines.index, namespace), stores: index },
         ledger,
     }
 }
@@ -48,8 +46,8 @@ pub(super) async fn open(engines: &EngineSettings) -> Stores {
 /// Opens a store, unless that would make it.
 async fn open_one(
     url: &IndexUrl,
-    opening: impl Future<Output = Result<Arc<dyn Index>, UnusableStore>>,
-) -> anyhow::Result<Arc<dyn Index>> {
+    opening: impl Future<Output = Result<engines::Stores, UnusableStore>>,
+) -> anyhow::Result<engines::Stores> {
     if let IndexUrl::Sqlite(file) = url {
         look_for(file)?;
     }
@@ -60,16 +58,15 @@ impl Stores {
     pub(super) async fn findings(&self, retention: Retention) -> Vec<Finding> {
         let Self { index, ledger } = self;
         let mut findings = index.findings().await;
-        if let Ok(store) = &index.store {
-            findings.extend(computable_ids(&**store, &index.engine).await);
-            findings.push(dictionaries(&**store, &index.engine).await);
+        if let Ok(stores) = &index.stores {
+            findings.push(dictionaries(&*stores.index, &index.engine).await);
         }
         if let Some(ledger) = ledger {
             findings.extend(ledger.findings().await);
         }
         let with_ledger = ledger.as_ref().unwrap_or(index);
-        if let Ok(store) = &with_ledger.store {
-            findings.push(match store.history().await {
+        if let Ok(stores) = &with_ledger.stores {
+            findings.push(match stores.ledger.history().await {
                 Ok(history) => history::judge(history, retention, UnixMillis::now()),
                 Err(error) => with_ledger.engine.store_failed("ledger", &error),
             });
@@ -79,7 +76,7 @@ impl Stores {
 }
 
 /// Names the apps whose dictionaries are nearly full.
-async fn dictionaries(store: &dyn Index, engine: &Engine) -> Finding {
+async fn dictionaries(store: &dyn DictionarySweeps, engine: &Engine) -> Finding {
     const SUBJECT: &str = "dictionaries";
     let filled = match store.filled_dictionaries().await {
         Ok(filled) => filled,
@@ -106,8 +103,8 @@ async fn dictionaries(store: &dyn Index, engine: &Engine) -> Finding {
 impl Opened {
     async fn findings(&self) -> Vec<Finding> {
         let name = self.engine.name;
-        let store = match &self.store {
-            Ok(store) => store,
+        let store = match &self.stores {
+            Ok(stores) => &*stores.index,
             Err(error) => return vec![self.engine.unusable(error)],
         };
         let mut findings = match store.inspect().await {
@@ -115,12 +112,12 @@ impl Opened {
             Ok(found) => found.into_iter().map(|finding| finding.of_part(name)).collect(),
             Err(error) => vec![self.engine.store_failed(name, &error)],
         };
-        findings.push(self.writing(&**store).await);
+        findings.push(self.writing(store).await);
         findings
     }
 
     /// Checks if the store keeps what is written: it may be a replica, or have no memory or no disk.
-    async fn writing(&self, store: &dyn Index) -> Finding {
+    async fn writing(&self, store: &dyn Store) -> Finding {
         let subject = format!("{} writes", self.engine.name);
         match store.takes_writes().await {
             Ok(TakesWrites { unreachable }) if unreachable.is_empty() => {
@@ -134,27 +131,4 @@ impl Opened {
             Err(error) => self.engine.store_failed(subject, &error),
         }
     }
-}
-
-/// Apps of earlier builds, whose message ids another app can compute from an idempotency key. It cannot
-/// recall their messages with that, but it can keep them from being recalled before they begin.
-async fn computable_ids(index: &dyn Index, engine: &Engine) -> Option<Finding> {
-    const SUBJECT: &str = "apps";
-    let apps = match index.apps().await {
-        Ok(apps) => apps,
-        Err(error) => return Some(engine.store_failed(SUBJECT, &error)),
-    };
-    let without = apps.into_iter().filter(|app| app.id_key.is_none());
-    let names: Vec<String> = without.map(|app| app.app_id.to_string()).collect();
-    let first = names.get(..APPS_NAMED.min(names.len()))?.join(", ");
-    let more = if names.len() > APPS_NAMED { " and others" } else { "" };
-    (!names.is_empty()).then(|| {
-        let detail = format!(
-            "{first}{more}: made by an earlier version, so other apps can compute their message \
-             ids from a guessed Idempotency-Key"
-        );
-        let remedy = "pushctl app rotate-secret ends that (a retry with a key from before gets \
-                    another id then)";
-        Finding::warning(SUBJECT, detail, remedy)
-    })
 }

@@ -9,12 +9,13 @@ mod watch;
 use std::num::NonZeroU32;
 
 use anyhow::{Context as _, bail};
+use push_boot::engines::Stores;
 use push_index::{Index, IndexError, horizon, recall_everywhere};
 use push_model::{
     app::AppKey,
     audit::{Action, AuditEvent},
     ids::{AppId, MessageId},
-    ledger::{RecallOutcome, Retention, State},
+    ledger::{MessageState, RecallOutcome, Retention},
     report::Report,
     time::UnixMillis,
 };
@@ -50,22 +51,22 @@ pub struct Recalled {
 /// # Errors
 /// If there is no such message, or the index did not answer.
 pub async fn show(
-    index: &dyn Index,
+    stores: &Stores,
     app_id: &AppId,
     message_id: &MessageId,
     retention: Retention,
 ) -> anyhow::Result<MessageView> {
-    let now = UnixMillis::now();
+    let (now, index, ledger) = (UnixMillis::now(), &*stores.index, &*stores.ledger);
     let app = key(index, app_id).await?;
-    let report = match index.entry(&app, message_id).await? {
+    let report = match ledger.entry(&app, message_id).await? {
         Some(entry) => Some(Report::of(&entry, now)),
         None => {
-            let horizon = horizon(index, &app, message_id, retention).await?;
+            let horizon = horizon(ledger, &app, message_id, retention).await?;
             Report::of_waiting(&app, message_id, now, horizon)
         }
     };
     let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
-    let is_under_way = matches!(report.state, State::Accepted | State::Sending);
+    let is_under_way = matches!(report.state, MessageState::Accepted | MessageState::Sending);
     let pace = if is_under_way { pace(index, app_id).await? } else { None };
     Ok(MessageView { report, pace })
 }
@@ -75,7 +76,7 @@ pub async fn show(
 /// # Errors
 /// If there is no such message, the index did not answer, or it was not recorded.
 pub async fn recall(
-    index: &dyn Index,
+    stores: &Stores,
     actor: &Actor,
     app_id: &AppId,
     message_id: MessageId,
@@ -83,11 +84,11 @@ pub async fn recall(
 ) -> anyhow::Result<Recalled> {
     let event = actor.event_of_app(Action::MessageRecalled, app_id);
     let event = AuditEvent { message: Some(message_id), ..event };
-    let now = UnixMillis::now();
+    let (now, index, ledger) = (UnixMillis::now(), &*stores.index, &*stores.ledger);
     let recall = async {
         let app = key(index, app_id).await?;
         let (recalled, entry) =
-            match recall_everywhere(index, &app, &message_id, now, retention).await? {
+            match recall_everywhere(ledger, &app, &message_id, now, retention).await? {
                 RecallOutcome::Recalled(entry) => (true, entry),
                 RecallOutcome::AlreadyClosed(entry) => (false, entry),
                 RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),

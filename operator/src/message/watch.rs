@@ -7,8 +7,9 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use anyhow::{Context as _, bail};
+use push_boot::engines::Stores;
 use push_fanout_worker::progress::Progress;
-use push_index::{Index, horizon};
+use push_index::{Ledger, horizon};
 use push_model::{
     app::AppKey,
     ids::{AppId, MessageId, Origin},
@@ -83,21 +84,22 @@ impl MessageUpdate {
 /// # Errors
 /// If there is no such message, the index is unavailable for too long, or `take` failed.
 pub async fn watch(
-    index: &dyn Index,
+    stores: &Stores,
     app_id: &AppId,
     message_id: MessageId,
     retention: Retention,
     interval: Duration,
     take: impl FnMut(WatchEvent) -> anyhow::Result<()> + Send,
 ) -> anyhow::Result<Report> {
+    let (index, ledger) = (&*stores.index, &*stores.ledger);
     let app = key(index, app_id).await?;
-    let began = index.entry(&app, &message_id).await?.is_some();
-    let horizon = horizon(index, &app, &message_id, retention).await?;
+    let began = ledger.entry(&app, &message_id).await?.is_some();
+    let horizon = horizon(ledger, &app, &message_id, retention).await?;
     if !began && !may_begin(&app, &message_id, UnixMillis::now(), horizon) {
         bail!("{app_id} has no message {message_id}");
     }
     let rate = RateEstimator::with_pace(pace(index, app_id).await?);
-    let closed = Watcher { app, message_id, interval, index, take }.until_closed(rate).await?;
+    let closed = Watcher { app, message_id, interval, ledger, take }.until_closed(rate).await?;
     Ok(Report::of(&closed, UnixMillis::now()))
 }
 
@@ -116,7 +118,7 @@ struct Watcher<'a, F> {
     app: AppKey,
     message_id: MessageId,
     interval: Duration,
-    index: &'a dyn Index,
+    ledger: &'a dyn Ledger,
     take: F,
 }
 
@@ -152,7 +154,7 @@ impl<F: FnMut(WatchEvent) -> anyhow::Result<()>> Watcher<'_, F> {
     async fn poll(&mut self) -> anyhow::Result<Option<Entry>> {
         let mut unavailable_since: Option<Instant> = None;
         loop {
-            match self.index.entry(&self.app, &self.message_id).await {
+            match self.ledger.entry(&self.app, &self.message_id).await {
                 Ok(entry) => {
                     if unavailable_since.is_some() {
                         (self.take)(WatchEvent::IndexBack)?;
@@ -189,6 +191,7 @@ fn is_final(entry: &Entry, now: UnixMillis) -> bool {
 #[cfg(test)]
 mod tests {
     use push_model::{
+        id_key::IdKey,
         ledger::{Checkpoint, FailReason, NewEntry, Partition, PartitionState, Plan},
         slots::SlotRange,
     };
@@ -266,7 +269,7 @@ mod tests {
         assert!(!may_begin(&app, &issued, now.plus(week).plus_seconds(1), horizon));
         let evicted = Horizon { evicted_until: issued.time(), ..horizon };
         assert!(!may_begin(&app, &issued, now, evicted));
-        let derived = MessageId::from_idempotency_key(&app.id, 0, b"k");
+        let derived = MessageId::derive(&app.id, &IdKey::from([0; 16]), b"k");
         assert!(may_begin(&app, &derived, now, evicted));
         assert!(!may_begin(&app, &MessageId::void(&app.id), now, horizon));
     }

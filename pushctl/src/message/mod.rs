@@ -3,7 +3,7 @@
 mod watch;
 
 use clap::Subcommand;
-use push_index::Index;
+use push_boot::engines::Stores;
 use push_model::{
     ids::{AppId, MessageId},
     ledger::{Outcomes, Retention},
@@ -43,23 +43,23 @@ pub enum MessageCommand {
 /// If there is no such message, the index did not answer, or a recall could not be recorded.
 pub async fn run(
     command: MessageCommand,
-    index: &dyn Index,
+    stores: &Stores,
     retention: Retention,
     actor: &Actor,
     out: Output,
 ) -> anyhow::Result<()> {
     match command {
         MessageCommand::Show { app_id, message_id } => {
-            let view = message::show(index, &app_id, &message_id, retention).await?;
+            let view = message::show(stores, &app_id, &message_id, retention).await?;
             let mut text = text(&view.report);
             if let Some(pace) = view.pace {
                 text.push_str(&format!("\npace      {pace} devices a second, the app's"));
             }
             out.result(text, &view)
         }
-        MessageCommand::Watch(args) => watch::run(args, index, retention, out).await,
+        MessageCommand::Watch(args) => watch::run(args, stores, retention, out).await,
         MessageCommand::Recall { app_id, message_id } => {
-            let done = message::recall(index, actor, &app_id, message_id, retention).await?;
+            let done = message::recall(stores, actor, &app_id, message_id, retention).await?;
             if !done.recalled {
                 out.note("nothing was left to recall");
             }

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use push_boot::{settings::duration, shutdown};
-use push_index::Index;
+use push_boot::{engines::Stores, settings::duration, shutdown};
 use push_model::{
     ids::{AppId, MessageId},
-    ledger::{Retention, State},
+    ledger::{MessageState, Retention},
 };
 use push_operator::message::{MessageUpdate, WatchEvent, watch};
 use tokio::time::sleep;
@@ -50,7 +49,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// ends the command before the message is closed.
 pub(super) async fn run(
     args: WatchArgs,
-    index: &dyn Index,
+    stores: &Stores,
     retention: Retention,
     out: Output,
 ) -> anyhow::Result<()> {
@@ -60,7 +59,7 @@ pub(super) async fn run(
     let mut display = Display { out, bar: bar.clone(), state: None, noted: false };
     let take = |event| display.show(event, &app_id, message_id);
     let end = tokio::select! {
-        closed = watch(index, &app_id, message_id, retention, interval, take) => Ok(closed),
+        closed = watch(stores, &app_id, message_id, retention, interval, take) => Ok(closed),
         () = stop.cancelled() => Err("stopped by a signal".to_owned()),
         timeout = elapsed(timeout) => Err(format!("not closed within {timeout:?}")),
     };
@@ -71,7 +70,7 @@ pub(super) async fn run(
             out.result(text(&report), &report)
         }
         Err(why) => {
-            let state = display.state.map_or("not begun by any worker", State::name);
+            let state = display.state.map_or("not begun by any worker", MessageState::name);
             bail!("{why}: message {message_id} is {state}, and goes on unwatched")
         }
     }
@@ -94,7 +93,7 @@ struct Display {
     /// Hidden without a terminal.
     bar: ProgressBar,
     /// The state at the last poll.
-    state: Option<State>,
+    state: Option<MessageState>,
     /// True once the wait for a worker was printed.
     noted: bool,
 }
@@ -191,7 +190,7 @@ mod tests {
         let report = Report {
             message_id: MessageId::issue_named(&app_id),
             app_id,
-            state: State::Sending,
+            state: MessageState::Sending,
             accepted_at: UnixMillis(0),
             expires_at: None,
             recalled_at: None,

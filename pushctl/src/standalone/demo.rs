@@ -8,8 +8,9 @@ use std::{borrow::Cow, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
+use push_boot::engines::Stores;
 use push_credentials::DeviceCredentials;
-use push_index::Index;
+use push_index::{Index, Ledger};
 use push_model::{
     app::{App, AppKey},
     device::{Device, DeviceDraft, NoTarget, Target},
@@ -66,13 +67,14 @@ pub(super) struct Place<'a> {
 
 /// Shows the demo, then prints what devices receive until `shutdown`.
 pub(super) async fn run(
-    index: &dyn Index,
+    stores: &Stores,
     place: Place<'_>,
     shutdown: &CancellationToken,
     out: Output,
 ) -> anyhow::Result<()> {
     let Place { http, broker, data_dir, logins } = place;
     let app: AppId = APP.parse()?;
+    let (index, ledger) = (&*stores.index, &*stores.ledger);
     let secret = make_app(index, &app, &data_dir.join(SECRET_FILE)).await?;
     let record = index.app(&app).await?.context("the demo's app is gone")?;
     let app_key = AppKey::from(&record);
@@ -88,7 +90,7 @@ pub(super) async fn run(
     ));
     let body = body(TARGETING, "你好", "A targeted push");
     let id = send(http, &app, &secret, &body).await?;
-    let got = wait(index, &app_key, &id, &mut received, shutdown).await?;
+    let got = wait(ledger, &app_key, &id, &mut received, shutdown).await?;
     let Some(got) = got else { return Ok(()) };
     show(&devices, &got, out)?;
 
@@ -225,7 +227,7 @@ async fn send(
 /// Waits until the message is closed in the ledger and every device that was sent to has received
 /// it. `None` if the demo is stopped before.
 async fn wait(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
     app: &AppKey,
     id: &MessageId,
     received: &mut Received,
@@ -234,7 +236,7 @@ async fn wait(
     let deadline = Instant::now() + DELIVERY_TIMEOUT;
     let mut got = Vec::new();
     loop {
-        let entry = index.entry(app, id).await?;
+        let entry = ledger.entry(app, id).await?;
         if let Some(entry) = &entry
             && entry.is_closed()
             && got.len() as u64 >= entry.outcomes.sent

@@ -143,8 +143,8 @@ pub async fn run(
     let http = Listener::bind(&settings.ingest).await?;
     let mut start = program.start(settings.ingest.ops_listen).await?;
     let opened = start.open_engines(&settings.engines, settings.metrics).await?;
-    let (queue, index) = (opened.queue.clone(), opened.index.clone());
-    let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
+    let (queue, stores) = (opened.queue.clone(), opened.stores.clone());
+    let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), stores.index.clone()));
     let password = Secret::generate();
     let broker = Broker::start(settings.broker, logins, &password, &mut start.registry)?;
     let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
@@ -165,7 +165,7 @@ pub async fn run(
     let (address, scheme) = (reachable(http.local_addr()?), http.scheme());
     let drain_deadline = settings.ingest.drain_deadline;
     service.run(Stage::Requests, "the HTTP endpoint", |stop| {
-        push_ingest::run_with_metrics(settings.ingest, http, queue, index, metrics, stop)
+        push_ingest::run_with_metrics(settings.ingest, http, queue, stores, metrics, stop)
     });
     service.run(Stage::Deliveries, "the worker", |stop| {
         push_fanout_worker::run(settings.worker, dependencies, drain_deadline, stop)
@@ -183,7 +183,7 @@ pub async fn run(
         let place =
             demo::Place { http: address, broker: &devices_url, data_dir, logins: &credentials };
         let shutdown = service.shutdown().clone();
-        return service.beside(demo::run(&*opened.index, place, &shutdown, out)).await;
+        return service.beside(demo::run(&opened.stores, place, &shutdown, out)).await;
     }
     out.note(format_args!(
         "ready on {scheme}://{address}, devices on {devices_url}; stop with Ctrl-C"

@@ -12,8 +12,8 @@ use push_model::{
 
 use crate::IndexError;
 
-/// How long before the latest use that a caller knows of the last use of a secret is that it may
-/// forget, because it does not know of the secret: an hour, in milliseconds.
+/// Age in milliseconds at which the last use of a secret may be dropped by a caller that does not
+/// know the secret: an hour before the latest use that it knows.
 const FORGET_USE_AFTER: u64 = 3_600_000;
 
 /// The apps.
@@ -61,7 +61,7 @@ pub trait SecretUses: Send + Sync {
     /// Saves the last uses of all secrets that an app has, by name; none for one without a use that
     /// the caller knows of. A time before the saved one changes nothing. What is saved for other names
     /// goes once it is an hour older than the latest of these uses: the caller's record may be so old
-    /// that it lacks a secret that was just added. Of an app that was removed nothing is saved.
+    /// that it lacks a secret that was just added. Nothing is saved for a removed app.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -78,7 +78,7 @@ pub trait SecretUses: Send + Sync {
     async fn secret_uses(&self, app: &AppKey) -> Result<BTreeMap<String, UnixMillis>, IndexError>;
 }
 
-/// How fast all workers together send to the devices of an app.
+/// The pace at which all workers together send to the devices of an app.
 #[async_trait]
 pub trait Pacing: Send + Sync {
     /// Acquires a batch's devices from the app's pace, all or none, in one atomic step

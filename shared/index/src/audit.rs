@@ -16,7 +16,7 @@ pub trait AuditTrail: Send + Sync {
     /// If the index did not answer; the event may have been appended all the same.
     async fn append_audit(&self, event: &AuditEvent, keep: usize) -> Result<(), IndexError>;
 
-    /// The newest events, the newest first, at most `limit`. One that cannot be read is left out.
+    /// The newest events, the newest first, at most `limit`. Unreadable events are left out.
     ///
     /// # Errors
     /// If the index did not answer.

@@ -9,8 +9,8 @@ use crate::IndexError;
 /// listed.
 pub const MAX_LISTED: usize = 1000;
 
-/// What is left of the broadcasts in work ([`push_model::open_broadcast`]). The list is beside the
-/// ledger, also if that is on a store of its own.
+/// The devices that are left of the broadcasts in work ([`push_model::open_broadcast`]). The list
+/// is part of the ledger.
 ///
 /// Nothing that is promised depends on the list, so no call is repeated: a call that is lost leaves
 /// a number that is out of date, or a broadcast that is listed until its closing check.

@@ -2,7 +2,7 @@
 //! together, as one *group*.
 //!
 //! Most of what one call costs a store is the call itself: a network round trip, a wake-up of its
-//! thread, entering a script. No call is delayed to fill a group: the first call goes at once, and
+//! thread, entering a script. No call is delayed to fill a group: the first call goes immediately, and
 //! the calls that wait while it is in flight go as soon as they are as many as all calls in flight.
 //! So a lone call takes no longer than without coalescing, and under load two groups alternate,
 //! each with about half of the calls.
@@ -25,7 +25,7 @@ use tokio::{runtime::Handle, sync::oneshot};
 pub(crate) struct CoalescerLimits {
     /// The most calls of one group.
     pub(crate) group_calls: usize,
-    /// The most groups in flight at once.
+    /// The most groups in flight.
     pub(crate) groups: usize,
 }
 
@@ -142,7 +142,7 @@ impl<C: Send + 'static, A: Send + 'static> Shared<C, A> {
     }
 }
 
-/// A group in flight. Dropping it starts the next one, also if the group panicked.
+/// A group in flight. Dropping it starts the next one, even if the group panicked.
 struct GroupInFlight<'a, C: Send + 'static, A: Send + 'static> {
     shared: &'a Arc<Shared<C, A>>,
     calls: usize,

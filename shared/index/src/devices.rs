@@ -31,10 +31,10 @@ pub enum PutRefused {
 /// never freed, so every cache of app records must expire sooner.
 pub const REMOVED_APP_REFUSES: Duration = Duration::from_hours(6);
 
-/// How many devices [`Devices::known_targets`] looks up at a time.
+/// Number of devices that [`Devices::known_targets`] looks up at a time.
 const KNOWN_TARGETS_PIECE: usize = 1024;
 
-/// What a registration did.
+/// The effect of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The device is new.
@@ -44,7 +44,7 @@ pub enum Put {
     /// The device is stored without some of its attributes, because the app's dictionaries have no room
     /// for their values.
     Incomplete {
-        /// Whether the device is new.
+        /// True if the device is new.
         is_new: bool,
         /// The attributes that are stored as absent.
         absent: AttributeSet,
@@ -157,7 +157,7 @@ pub trait Devices: Send + Sync {
         gone: &[GoneDevice],
     ) -> Result<Vec<bool>, IndexError>;
 
-    /// How many devices the app has.
+    /// Returns how many devices the app has.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -177,8 +177,8 @@ pub trait Devices: Send + Sync {
     /// If the index did not answer.
     async fn transports(&self, app: &AppKey) -> Result<Vec<TransportExtent>, IndexError>;
 
-    /// How these devices are reached, or why they are not: one entry for each id, in order. The
-    /// time of registration does not matter, because the push names the devices.
+    /// Returns how these devices are reached, or why they are not: one entry for each id, in order.
+    /// The time of registration does not matter, because the push names the devices.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -221,7 +221,8 @@ pub trait Devices: Send + Sync {
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError>;
 
-    /// How many devices [`Devices::scan`] finds in `range`, those included whose record cannot be read.
+    /// Returns how many devices [`Devices::scan`] finds in `range`, those included whose record
+    /// cannot be read.
     ///
     /// # Errors
     /// If the index did not answer.

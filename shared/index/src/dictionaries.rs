@@ -1,4 +1,4 @@
-//! How full the dictionaries of apps are, and freeing the values that no device has.
+//! The use of apps' dictionaries, and freeing the values that no device has.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub const MAX_DISTINCT_VALUES: usize = 65_535;
 /// every program that registers or finds the app's devices take about as much memory for it.
 pub const DICTIONARY_BYTES: u64 = 8 * 1024 * 1024;
 
-/// What a value takes beside its text.
+/// Bytes that a value takes beside its text.
 pub const DICTIONARY_VALUE_OVERHEAD: usize = 96;
 
 /// From this share on, in thousandths, dictionaries are swept.
@@ -24,7 +24,7 @@ const SWEPT_FROM: u64 = 250;
 const SWEPT_EVERY: u64 = 60;
 /// From this share on, in thousandths, dictionaries are nearly full: an operator must act.
 const NEARLY_FULL_FROM: u64 = 750;
-/// How long after a sweep the dictionaries of an app are swept again if values found no room since.
+/// Time after which the dictionaries of an app are swept again if values found no room since.
 const SWEPT_AGAIN_AFTER: Duration = Duration::from_mins(10);
 
 /// A set of attributes.
@@ -56,7 +56,7 @@ impl AttributeSet {
     }
 }
 
-/// How full the dictionaries of one app are.
+/// The use of the dictionaries of one app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DictionaryUse {
     /// The values of each attribute, in the order of [`Attribute::ALL`].
@@ -65,11 +65,11 @@ pub struct DictionaryUse {
     pub bytes: u64,
     /// The values that were added since the last sweep.
     pub grown: u64,
-    /// How often there was no room for a value since the last sweep.
+    /// The number of values that found no room since the last sweep.
     pub refused: u64,
-    /// How long ago the last sweep was; none before the first.
+    /// Time since the last sweep; none before the first.
     pub since_sweep: Option<Duration>,
-    /// Whether a sweep has begun and is to be finished.
+    /// True if a sweep has begun and is to be finished.
     pub sweeping: bool,
 }
 
@@ -115,7 +115,7 @@ pub enum SweepStep {
     Now,
 }
 
-/// What a step of a sweep did.
+/// The result of one step of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Swept {
     /// Values that no device has; they are freed by a later step if none gets one of them until then.

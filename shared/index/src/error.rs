@@ -34,7 +34,7 @@ pub enum RefusalReason {
 pub struct Refusal {
     /// Why.
     pub reason: RefusalReason,
-    /// What the server says.
+    /// The server's answer.
     pub text: String,
 }
 
@@ -64,7 +64,7 @@ pub enum IndexError {
     /// happened.
     #[error("the index gave no answer that can be used; it may have done what it was asked")]
     Unsure(#[source] Source),
-    /// What is stored cannot be what this program wrote: another try cannot help.
+    /// The stored data cannot be what this program wrote: another try cannot help.
     #[error("the index holds something unreadable: {0}")]
     Corrupt(String),
 }
@@ -80,7 +80,7 @@ impl IndexError {
         }
     }
 
-    /// Whether another try, later, can help.
+    /// Returns true if another try, later, can help.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Refused(_) | Self::Unreachable(_) | Self::Unsure(_) => true,
@@ -99,7 +99,7 @@ impl IndexError {
         }
     }
 
-    /// Whether what was asked may have been done all the same.
+    /// Returns true if what was asked may have been done all the same.
     pub fn may_have_happened(&self) -> bool {
         matches!(self, Self::Unsure(_))
     }

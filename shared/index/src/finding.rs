@@ -1,24 +1,24 @@
-//! What `pushctl doctor` shows of an engine.
+//! Findings of `pushctl doctor` about an engine.
 
 use serde::Serialize;
 
 /// One line of `pushctl doctor`.
 ///
-/// It is made by one of its constructors, so that none but those of [`Level::Ok`] lacks its remedy.
+/// Only its constructors make one, so every finding but those of [`Level::Ok`] says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// What was checked: `redis version`, `maxmemory-policy`.
+    /// The subject of the check: `redis version`, `maxmemory-policy`.
     pub subject: String,
-    /// What was found.
+    /// The result of the check.
     pub detail: String,
-    /// Private, so that no finding is made without a constructor.
+    /// The advice. Private, so that no finding is made without a constructor.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
 
-/// How bad a [`Finding`] is.
+/// The severity of a [`Finding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -33,12 +33,12 @@ pub enum Level {
 }
 
 impl Finding {
-    /// What is as it should be.
+    /// Makes a finding that is as it should be.
     pub fn ok(subject: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { level: Level::Ok, subject: subject.into(), detail: detail.into(), remedy: None }
     }
 
-    /// What was not looked at. `how` says what a look at it needs.
+    /// Makes a finding that was not looked at. `how` says what a look needs.
     pub fn skipped(subject: impl Into<String>, how: impl Into<String>) -> Self {
         Self {
             level: Level::Skipped,
@@ -47,7 +47,7 @@ impl Finding {
         }
     }
 
-    /// What works, but costs memory or safety. `remedy` says what to do about it.
+    /// Makes a finding that works, but costs memory or safety. `remedy` says what to do.
     pub fn warning(
         subject: impl Into<String>,
         detail: impl Into<String>,
@@ -56,7 +56,7 @@ impl Finding {
         Self { level: Level::Warning, remedy: Some(remedy.into()), ..Self::ok(subject, detail) }
     }
 
-    /// What does not work. `remedy` says what to do about it.
+    /// Makes a finding that does not work. `remedy` says what to do.
     pub fn error(
         subject: impl Into<String>,
         detail: impl Into<String>,
@@ -65,13 +65,13 @@ impl Finding {
         Self { level: Level::Error, remedy: Some(remedy.into()), ..Self::ok(subject, detail) }
     }
 
-    /// The same finding of one of several parts: its subject becomes `part: subject`.
+    /// Names one of several parts in the finding: its subject becomes `part: subject`.
     #[must_use]
     pub fn of_part(self, part: &str) -> Self {
         Self { subject: format!("{part}: {}", self.subject), ..self }
     }
 
-    /// What to do about it, or so that it is looked at.
+    /// Returns what to do about the finding, or to have it looked at.
     pub fn remedy(&self) -> Option<&str> {
         self.remedy.as_deref()
     }

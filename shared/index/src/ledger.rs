@@ -14,11 +14,11 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::IndexError;
+use crate::{IndexError, OpenBroadcasts, Store};
 
 /// The progress and the outcome of each message.
 #[async_trait]
-pub trait Ledger: Send + Sync {
+pub trait Ledger: LedgerBounds + OpenBroadcasts + Store {
     /// Begins the entry of a message, or returns the one that is there. It is replaced if it
     /// belongs to the job that [`NewEntry::replaces`] names.
     ///
@@ -101,7 +101,7 @@ pub trait Ledger: Send + Sync {
     ) -> Result<RecallOutcome, IndexError>;
 }
 
-/// How much of the past the ledger keeps.
+/// Keeps the ledger within its bounds, and tells what it has evicted.
 #[async_trait]
 pub trait LedgerBounds: Send + Sync {
     /// One round of keeping the ledger within `limit` bytes: measures it, and if it holds more,
@@ -109,14 +109,14 @@ pub trait LedgerBounds: Send + Sync {
     /// more than their [share](push_model::ledger::over_share), the oldest first. Open entries are
     /// among them only if they are overdue. The work of a round is bounded.
     ///
-    /// Rounds of several programs at once together evict at most what one round evicts more than
+    /// Concurrent rounds of several programs together evict at most what one round evicts more than
     /// needed.
     ///
     /// # Errors
     /// If the index did not answer; any part of the round may have been done.
     async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<EvictionRound, IndexError>;
 
-    /// What the ledger held after the last round of any program; none before the first.
+    /// Returns what the ledger held after the last round of any program; none before the first.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -149,5 +149,6 @@ pub trait LedgerBounds: Send + Sync {
     ) -> Result<bool, IndexError>;
 }
 
-/// How long an eviction is remembered: longer than RabbitMQ leaves a queue message unacknowledged.
+/// Time for which an eviction is remembered: longer than RabbitMQ leaves a queue message
+/// unacknowledged.
 pub(crate) const EVICTION_KEPT: Duration = Duration::from_hours(1);

@@ -1,8 +1,8 @@
 //! The index: apps, their devices, and the ledger of their messages.
 //!
-//! A few small traits. One engine has all of them; the ledger can be on an engine of its own
-//! ([`SeparateLedger`]), but never in two, because a checkpoint and the counts it belongs to must
-//! be one atomic step. Constraints every engine lives under:
+//! An engine opens a [`Store`]. Its apps and devices are the [`Index`], a few small traits, of which
+//! a caller takes those that it needs. Its [`Ledger`] is a value of its own, so a program can have
+//! it on another store. No step touches both. Constraints every engine lives under:
 //! - A fan-out reads a device list that others change while it reads. A device that stays
 //!   registered and matching from start to end is seen exactly once; a broadcast never reaches a
 //!   device that registered later than the time that its caller gives.
@@ -14,14 +14,14 @@
 //! The traits:
 //! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
 //! - `audit`: [`AuditTrail`]
-//! - `broadcasts`: [`OpenBroadcasts`]
 //! - `devices`: [`Devices`]
 //! - `dictionaries`: [`DictionarySweeps`]
-//! - `ledger`: [`Ledger`] and [`LedgerBounds`]
 //! - `transfer`: [`Transfer`]
 //! - `usage`: [`MessageUsage`]
+//! - `ledger`: [`Ledger`] with [`LedgerBounds`] and, in `broadcasts`, [`OpenBroadcasts`]
 //!
-//! The engines are [`redis`] and [`sqlite`]. `recall` is a recall whose answer can be relied on.
+//! The engines are [`redis`] and [`sqlite`]. `recall` recalls a message and answers when every worker
+//! knows.
 
 mod apps;
 mod audit;
@@ -35,7 +35,6 @@ mod ledger;
 mod recall;
 pub mod redis;
 mod resources;
-mod separate_ledger;
 mod serials;
 pub mod sqlite;
 mod transfer;
@@ -58,8 +57,7 @@ pub use self::{
     finding::{Finding, Level},
     ledger::{Ledger, LedgerBounds},
     recall::{begin_recall, horizon, recall_everywhere, recall_known},
-    resources::{CacheUse, Resources, Store, StoreResources},
-    separate_ledger::SeparateLedger,
+    resources::{CacheUse, Resources, StoreResources},
     transfer::Transfer,
     usage::MessageUsage,
 };
@@ -74,31 +72,17 @@ pub struct TakesWrites {
     pub unreachable: Vec<String>,
 }
 
-/// An index engine.
+/// A place in which an engine keeps its data: a server, a cluster or a file.
 #[async_trait]
-pub trait Index:
-    Apps
-    + AuditTrail
-    + Devices
-    + DictionarySweeps
-    + Ledger
-    + LedgerBounds
-    + MessageUsage
-    + OpenBroadcasts
-    + Pacing
-    + SecretUses
-    + Transfer
-    + fmt::Debug
-{
-    /// Whether the server answers now.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// Asks the server for an answer.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why it does not answer.
     async fn ping(&self) -> Result<(), IndexError>;
 
-    /// Whether a write would be stored now, by writing something that changes nothing to every
-    /// server that takes writes: for `/readyz`. It costs a write each, so callers ask seldom. The
-    /// ledger's own store is not asked; see [`Index::ledger_store`].
+    /// Writes something that changes nothing to every server that takes writes, to learn for
+    /// `/readyz` if a write would be stored now. It costs a write each, so callers ask seldom.
     ///
     /// # Errors
     /// Why a write is not stored.
@@ -107,13 +91,8 @@ pub trait Index:
         Ok(TakesWrites::default())
     }
 
-    /// The store that the ledger has for itself, if it has one.
-    fn ledger_store(&self) -> Option<&dyn Index> {
-        None
-    }
-
-    /// What the index uses of memory and disk, as far as it can be read cheaply: one request to
-    /// each node. Nothing from an engine that cannot say it.
+    /// Reads what the store uses of memory and disk, as far as that is cheap: one request to each
+    /// node. Returns nothing for an engine that cannot say it.
     ///
     /// # Errors
     /// If the server cannot be asked.
@@ -121,9 +100,36 @@ pub trait Index:
         Ok(Resources::default())
     }
 
-    /// What `pushctl doctor` shows of the engine.
+    /// Reads what `pushctl doctor` shows of the engine.
     ///
     /// # Errors
     /// If the server cannot be asked.
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError>;
+}
+
+/// All traits of apps and devices, for programs that open an index and hand parts of it on.
+pub trait Index:
+    Apps
+    + AuditTrail
+    + Devices
+    + DictionarySweeps
+    + MessageUsage
+    + Pacing
+    + SecretUses
+    + Store
+    + Transfer
+{
+}
+
+impl<T> Index for T where
+    T: Apps
+        + AuditTrail
+        + Devices
+        + DictionarySweeps
+        + MessageUsage
+        + Pacing
+        + SecretUses
+        + Store
+        + Transfer
+{
 }

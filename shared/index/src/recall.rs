@@ -7,19 +7,19 @@ use push_model::{
     time::UnixMillis,
 };
 
-use crate::{Index, IndexError};
+use crate::{IndexError, Ledger};
 
 /// Reads the [`Horizon`]: which messages without an entry may still wait for a worker.
 ///
 /// # Errors
-/// If the index did not answer.
+/// If the ledger did not answer.
 pub async fn horizon(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
     app: &AppKey,
     message: &MessageId,
     retention: Retention,
 ) -> Result<Horizon, IndexError> {
-    let evicted_until = index.evicted_until(app, message).await?;
+    let evicted_until = ledger.evicted_until(app, message).await?;
     Ok(Horizon { retention, evicted_until })
 }
 
@@ -31,16 +31,16 @@ pub async fn horizon(
 /// meanwhile.
 ///
 /// # Errors
-/// If the index did not answer; the message may be recalled all the same.
+/// If the ledger did not answer; the message may be recalled all the same.
 pub async fn recall_everywhere(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
     app: &AppKey,
     message: &MessageId,
     at: UnixMillis,
     retention: Retention,
 ) -> Result<RecallOutcome, IndexError> {
-    let begun = begin_recall(index, app, message, at, retention).await?;
-    recall_known(index, app, message, begun).await
+    let begun = begin_recall(ledger, app, message, at, retention).await?;
+    recall_known(ledger, app, message, begun).await
 }
 
 /// The first half of [`recall_everywhere`]: after it the message is recalled, and workers that have
@@ -49,17 +49,17 @@ pub async fn recall_everywhere(
 /// # Errors
 /// As [`recall_everywhere`].
 pub async fn begin_recall(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
     app: &AppKey,
     message: &MessageId,
     at: UnixMillis,
     retention: Retention,
 ) -> Result<RecallOutcome, IndexError> {
-    let recall = Recall::new(app, message, at, horizon(index, app, message, retention).await?);
-    let outcome = index.recall(app, message, &recall).await?;
+    let recall = Recall::new(app, message, at, horizon(ledger, app, message, retention).await?);
+    let outcome = ledger.recall(app, message, &recall).await?;
     if message.audience_kind() != Some(AudienceKind::Named) {
         // Nothing of it is left to do. If this fails, the worker that finds it recalled does it.
-        let _ = index.unlist_broadcast(message).await;
+        let _ = ledger.unlist_broadcast(message).await;
     }
     Ok(outcome)
 }
@@ -68,9 +68,9 @@ pub async fn begin_recall(
 /// meanwhile.
 ///
 /// # Errors
-/// If the index did not answer; the message is recalled all the same.
+/// If the ledger did not answer; the message is recalled all the same.
 pub async fn recall_known(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
     app: &AppKey,
     message: &MessageId,
     begun: RecallOutcome,
@@ -80,7 +80,7 @@ pub async fn recall_known(
         return Ok(RecallOutcome::Recalled(entry));
     }
     tokio::time::sleep(RECALL_CHECK).await;
-    let later = index.entry(app, message).await?;
+    let later = ledger.entry(app, message).await?;
     Ok(RecallOutcome::Recalled(later.unwrap_or(entry)))
 }
 
@@ -103,15 +103,16 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let file = dir.path().join("index.sqlite3");
         let index = SqliteIndex::open(&file, "test", SqliteIndexSettings::default()).await.unwrap();
+        let ledger = index.ledger();
         let app = AppKey::first("app".parse().unwrap());
         let retention = Retention::all(Duration::from_hours(1));
         let recalled_after = async |message: &MessageId| {
             let (begun, now) = (Instant::now(), UnixMillis::now());
-            let outcome = recall_everywhere(&index, &app, message, now, retention).await.unwrap();
+            let outcome = recall_everywhere(&ledger, &app, message, now, retention).await.unwrap();
             assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
             begun.elapsed()
         };
-        // An index that lost the entry of a message in work cannot tell it from one without an
+        // A ledger that lost the entry of a message in work cannot tell it from one without an
         // entry.
         let without_entry = MessageId::issue_named(&app.id);
         assert!(recalled_after(&without_entry).await >= RECALL_CHECK);
@@ -127,7 +128,7 @@ mod tests {
             claim: None,
             replaces: None,
         };
-        index.begin(&entry).await.unwrap();
+        ledger.begin(&entry).await.unwrap();
         assert!(recalled_after(&in_work).await >= RECALL_CHECK);
     }
 }

@@ -41,8 +41,8 @@ pub trait Transfer: Send + Sync {
         devices: &[Registration],
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError>;
 
-    /// How many apps of this name were removed, which is the lowest generation that an app of it can
-    /// have.
+    /// Returns how many apps of this name were removed, which is the lowest generation that an app
+    /// of it can have.
     ///
     /// # Errors
     /// If the index did not answer.

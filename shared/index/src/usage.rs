@@ -1,4 +1,4 @@
-//! What apps use of their quotas of messages.
+//! The use of apps' quotas of messages.
 
 use async_trait::async_trait;
 use push_model::{
@@ -10,11 +10,11 @@ use push_model::{
 use crate::IndexError;
 
 /// The counts behind the quotas of messages ([`push_model::usage`]). They are kept beside the records of
-/// the apps, also if the ledger is on a store of its own.
+/// the apps.
 #[async_trait]
 pub trait MessageUsage: Send + Sync {
     /// Adds counts to hours of an app, and gives all of its hours. Hours that are over are dropped now
-    /// and then. Of an app that was removed nothing is kept.
+    /// and then. Nothing is kept for a removed app.
     ///
     /// # Errors
     /// If the index did not answer.

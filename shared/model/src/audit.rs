@@ -10,10 +10,10 @@ use crate::{
     time::UnixMillis,
 };
 
-/// How many events the trail keeps; the oldest go first.
+/// The most events of the trail; the oldest go first.
 pub const AUDIT_EVENTS: usize = 10_000;
 
-/// What was done.
+/// An action of an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// An app was made.
@@ -82,9 +82,9 @@ impl Action {
 pub struct AuditEvent {
     /// When it ended.
     pub at: UnixMillis,
-    /// What was done: [`Action::name`], or a name that a later build has written.
+    /// The name of the action: [`Action::name`], or a name that a newer version has written.
     pub action: String,
-    /// Whether it was done. If not, it may have been done in part.
+    /// True if it was done. If not, it may have been done in part.
     pub done: bool,
     /// The app.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -3,30 +3,25 @@
 //! Values and pure functions only: no network, no files, and a clock only in
 //! [`time::UnixMillis::now`] and the issue of ids. So tests, the simulation and every engine can
 //! use it. What talks to a server is in the other crates of `shared/`.
+//!
+//! Three folders group the modules by subject; callers name each module at the root:
+//! - `apps`: apps, their secrets, and what they may use
+//! - `devices`: devices, their attributes, and targeting
+//! - `messages`: pushes, envelopes on the queue, and the ledger's entries
 
-pub mod app;
-pub mod attributes;
+mod apps;
 pub mod audit;
 pub mod causes;
-pub mod codes;
-pub mod device;
-pub mod envelope;
-pub mod fingerprint;
-pub mod id_key;
+mod devices;
 pub mod ids;
-pub mod ledger;
-pub mod message;
-pub mod mqtt;
+mod messages;
 pub mod namespace;
-pub mod open_broadcast;
-pub mod pace;
-pub mod registration;
-pub mod report;
-pub mod secret;
-pub mod slots;
-pub mod targeting;
 pub mod text;
 pub mod time;
 pub mod trace_parent;
-pub mod transfer;
-pub mod usage;
+
+pub use self::{
+    apps::{app, id_key, pace, secret, transfer, usage},
+    devices::{attributes, device, mqtt, registration, slots, targeting},
+    messages::{codes, envelope, fingerprint, ledger, message, open_broadcast, report},
+};

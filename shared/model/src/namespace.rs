@@ -4,7 +4,7 @@
 /// far below the 255 bytes of AMQP 0-9-1.
 ///
 /// # Errors
-/// What the value must be.
+/// The form that the value must have.
 pub fn namespace(text: &str) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.-".contains(&b);
     if (1..=32).contains(&text.len()) && text.bytes().all(allowed) {

@@ -53,7 +53,7 @@ impl UnixMillis {
         Self(self.0.saturating_sub(millis))
     }
 
-    /// How long it is from `earlier` to this time; zero if that lies in the future.
+    /// Returns how long it is from `earlier` to this time; zero if that lies in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// How long the text is, in bytes. Later versions may be longer, and begin with the same fields.
+/// The length of the text in bytes. Later versions may be longer, and begin with the same fields.
 const LENGTH: usize = 55;
 
 /// Set in the flags if the caller samples the trace.
@@ -22,13 +22,13 @@ pub struct TraceParent {
     pub trace_id: [u8; 16],
     /// The span in it. Never all zero.
     pub span_id: [u8; 8],
-    /// Whether the trace is sampled.
+    /// True if the trace is sampled.
     pub sampled: bool,
 }
 
 impl TraceParent {
     /// Reads `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`; none if it is no such text.
-    /// Of a later version the fields of version 00 are read.
+    /// Reads the fields of version 00 from a later version, too.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (known, more) = text.split_at_checked(LENGTH)?;
         let [version] = hex_at(known, 0)?;

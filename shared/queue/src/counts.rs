@@ -1,4 +1,4 @@
-//! What a queue holds, for metrics.
+//! The content of a queue, for metrics.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -9,7 +9,7 @@ use push_model::time::UnixMillis;
 
 use crate::Lane;
 
-/// What a queue holds at a moment.
+/// The content of a queue at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueCounts {
     /// The job lane.
@@ -30,18 +30,18 @@ pub struct QueueCounts {
 pub struct ConnectionCounts {
     /// Those that are open.
     pub open: u64,
-    /// How many should be open.
+    /// The connections that should be open.
     pub wanted: u64,
 }
 
-/// What a lane holds at a moment.
+/// The content of a lane at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaneCounts {
     /// Messages that no consumer holds.
     pub ready: u64,
     /// Its consumers.
     pub consumers: u64,
-    /// How old the first ready message can be since it was published; zero if there is none. Exact
+    /// The age of the first ready message since it was published; zero if there is none. Exact
     /// where the engine can see the message, else an upper bound.
     pub oldest: Duration,
 }
@@ -73,7 +73,7 @@ impl QueueCounts {
 /// consumer gave back stands before those that are younger, and can be older than the bound.
 #[derive(Debug)]
 pub(crate) struct HeadAge {
-    /// What is in the lane was published after this time, in milliseconds since 1970.
+    /// The messages of the lane were published after this time, in milliseconds since 1970.
     published_after: AtomicU64,
 }
 

@@ -19,7 +19,7 @@ pub trait Consumer: Send {
     /// help. Passing failures are waited out, not reported.
     async fn next(&mut self) -> Result<Delivery, QueueError>;
 
-    /// Whether the consumer has a connection, so that messages can come: false from when a lost
+    /// Tells if the consumer has a connection, so that messages can come: false from when a lost
     /// connection is noticed until the consumer has another one. Always true for an engine without
     /// connections.
     fn connected(&self) -> watch::Receiver<bool>;
@@ -29,7 +29,7 @@ pub trait Consumer: Send {
 pub struct Delivery {
     /// The envelope.
     pub payload: Bytes,
-    /// How often the message was delivered, including this time: 1 is the first.
+    /// The number of deliveries of the message, including this one: 1 is the first.
     ///
     /// It can be more than its consumers saw: a message that was on its way to a consumer that
     /// ended may count.
@@ -37,7 +37,7 @@ pub struct Delivery {
     settle: Box<dyn Settle>,
 }
 
-/// How a delivery tells its engine the disposition. Dropping it unused must lead to a redelivery.
+/// Tells the engine the disposition of a delivery. Dropping it unused must lead to a redelivery.
 #[async_trait]
 pub trait Settle: Send + Sync {
     /// See [`Delivery::ack`].
@@ -68,10 +68,10 @@ impl Delivery {
         Self { payload, deliveries, ..self }
     }
 
-    /// Whether this consumer still holds the message, as far as the engine knows without asking its
-    /// server: the session that delivered it, or its lease, has not ended, so that the queue has
-    /// not delivered it to another consumer. True is no promise: a session that dies in silence is
-    /// noticed only after a while (RabbitMQ: two heartbeats).
+    /// Returns true if this consumer still holds the message, as far as the engine knows without
+    /// asking its server: the session that delivered it, or its lease, has not ended, so that the
+    /// queue has not delivered it to another consumer. True is no promise: a session that dies in
+    /// silence is noticed only after a while (RabbitMQ: two heartbeats).
     pub fn is_ours(&self) -> bool {
         self.settle.is_ours()
     }

@@ -19,7 +19,7 @@ pub enum QueueError {
     /// The message was routed to no queue: the topology is not declared.
     #[error("the message reached no queue: is the topology declared?")]
     Unroutable,
-    /// The server or the file has something else under this name, which only an operator can mend.
+    /// The server or the file has something else under this name, which only an operator can fix.
     #[error("the queue's topology does not match")]
     Topology(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The engine is shutting down.

@@ -14,8 +14,8 @@ use crate::Lane;
 pub struct IsolatedEnvelope {
     /// The lane it came from.
     pub lane: Lane,
-    /// How often it had been delivered before it was moved. Its deliveries from here on are counted
-    /// on top, so that each of them is later than all before.
+    /// The number of its deliveries before it was moved. Its deliveries from here on are counted on
+    /// top, so that each of them is later than all before.
     pub deliveries: u32,
     /// The envelope, unchanged: it is not decoded to be moved, because that may be what ends a
     /// process.

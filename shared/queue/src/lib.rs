@@ -4,7 +4,7 @@
 //! - [`Queue::publish`] returns `Ok` only for a message that is durably stored *and* routed. It
 //!   does not give up while that may still happen, because a caller that published the message
 //!   again would then store it twice.
-//! - A [`Delivery`] is settled at most once, because settling consumes it. One that is dropped
+//! - A [`Delivery`] is settled at most once, because settling consumes it. A delivery that is dropped
 //!   without being settled is delivered again.
 //! - Prefetch is the only back-pressure: a consumer never has more unsettled deliveries than its
 //!   prefetch, also after the engine lost and regained its server.
@@ -40,8 +40,8 @@ pub use self::{
     lane::Lane,
 };
 
-/// How often a message may be delivered while its consumer holds no other. One that is delivered
-/// more often ([`Delivery::deliveries`]) is assumed to end its consumers, and the worker dead-letters
+/// The most deliveries of a message while its consumer holds no other. One that is delivered more
+/// often ([`Delivery::deliveries`]) is assumed to end its consumers, and the worker dead-letters
 /// it.
 pub const MAX_DELIVERIES: u32 = 20;
 
@@ -73,7 +73,7 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// engine bounds that wait by ending a session that does not answer. A caller with a shorter
     /// deadline needs a timeout of its own, which does not take the message back. While the server
     /// announces that it takes no messages, publishes that were sent before stay pending, and new
-    /// ones are refused at once.
+    /// ones are refused immediately.
     ///
     /// # Errors
     /// [`QueueError::Blocked`], [`QueueError::Refused`] and [`QueueError::Unroutable`] if the
@@ -101,26 +101,26 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// If the first connection fails.
     async fn consume(&self, lane: Lane, prefetch: u16) -> Result<Box<dyn Consumer>, QueueError>;
 
-    /// How many messages wait in a lane. Unsettled deliveries are counted only by an engine that
-    /// can see them (RabbitMQ cannot without plugins), delayed messages by none.
+    /// Returns how many messages wait in a lane. Unsettled deliveries are counted only by an engine
+    /// that can see them (RabbitMQ cannot without plugins), delayed messages by none.
     ///
     /// # Errors
     /// If the server cannot be asked.
     async fn depth(&self, lane: Lane) -> Result<u64, QueueError>;
 
-    /// What the queue holds, for metrics: one request for each of the server's queues.
+    /// Returns what the queue holds, for metrics: one request for each of the server's queues.
     ///
     /// # Errors
     /// If the server cannot be asked.
     async fn counts(&self) -> Result<QueueCounts, QueueError>;
 
-    /// What the file of an embedded queue takes of its disk; none for a queue on a server.
+    /// Returns what the file of an embedded queue takes of its disk; none for a queue on a server.
     fn disk_use(&self) -> Option<DiskUse> {
         None
     }
 
-    /// How many reads this program runs on the file of an embedded queue now; none for a queue on a
-    /// server.
+    /// Returns how many reads this program runs on the file of an embedded queue now; none for a
+    /// queue on a server.
     fn readers(&self) -> Option<ReaderUse> {
         None
     }

@@ -4,8 +4,8 @@
 //! their owner only, whatever the umask. SQLite gives the files that it makes beside a database
 //! (`-wal`, `-shm`) the permissions of the database itself, so making that one first is enough.
 //!
-//! A file of an earlier version is tightened when it is opened. A group that may *write* keeps its
-//! access: that is no umask's default, so it was given on purpose, to programs that share the file. A
+//! A file with wider permissions is tightened when it is opened. A group that may *write* keeps its
+//! access: no umask grants that by default, so an operator gave it to programs that share the file. A
 //! group that may only read cannot use a database with a write-ahead log, and loses its access. Only
 //! the owner of a file can change its permissions; for any other program [`exposure`] reports it.
 

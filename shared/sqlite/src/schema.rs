@@ -17,7 +17,7 @@ pub struct Schema {
     pub purpose: &'static str,
     /// The kind of file, in the header.
     pub application_id: i64,
-    /// The migrations, oldest first. A released migration must never be changed.
+    /// The migrations, oldest first. A migration must not change once it is released.
     pub migrations: &'static [&'static str],
 }
 

@@ -7,7 +7,7 @@ use std::{path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use lapin::{Connection, ConnectionProperties, options::QueuePurgeOptions};
-use push_boot::engines::{EngineSettings, EngineTimeouts, IndexUrl, QueueUrl, open_stores};
+use push_boot::engines::{EngineSettings, EngineTimeouts, IndexUrl, QueueUrl, Stores, open_stores};
 use push_index::Index;
 use push_model::ledger::Retention;
 use push_tests::{
@@ -109,7 +109,7 @@ impl LoadedApp {
 
     /// The index as workers open it.
     pub(crate) async fn index(&self) -> anyhow::Result<Arc<dyn Index>> {
-        open_redis(&self.redis.url(), &self.stack.namespace).await
+        Ok(open_redis(&self.redis.url(), &self.stack.namespace).await?.index)
     }
 
     /// Makes another app in the same Redis, with `size` devices on the transport `discard`.
@@ -123,7 +123,7 @@ impl LoadedApp {
 }
 
 /// Opens the index in a Redis.
-pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Arc<dyn Index>> {
+pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Stores> {
     let limit = Duration::from_secs(10);
     let urls = EngineSettings {
         queue: QueueUrl::Sqlite("unused".into()),
@@ -135,7 +135,7 @@ pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Arc
         ledger_retention: Retention::all(Duration::from_secs(3600)),
         timeouts: EngineTimeouts { connect: limit, queue: limit, index: limit, heartbeat: limit },
     };
-    Ok(open_stores(&urls).await.joined()?)
+    Ok(open_stores(&urls).await?)
 }
 
 /// Imports the first `size` devices of the population, and returns how long that took.

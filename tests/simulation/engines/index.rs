@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use push_index::{
-    Apps, AuditTrail, Devices, DictionarySweeps, Finding, Index, IndexError, Ledger, LedgerBounds,
+    Apps, AuditTrail, Devices, DictionarySweeps, Finding, IndexError, Ledger, LedgerBounds,
     MessageUsage, Pacing, Put, PutRefused, Scanned, SecretUses, TransportExtent,
 };
 use push_model::{
@@ -458,7 +458,7 @@ impl AuditTrail for SimIndex {
 impl DictionarySweeps for SimIndex {}
 
 #[async_trait]
-impl Index for SimIndex {
+impl push_index::Store for SimIndex {
     async fn ping(&self) -> Result<(), IndexError> {
         Ok(())
     }

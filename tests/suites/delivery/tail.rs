@@ -9,6 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use push_boot::engines::Stores;
 use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LedgerLimits, PlanLimits, RetryLimits, RetryPolicy,
     RunLimits, WorkerSettings,
@@ -143,6 +144,7 @@ async fn broadcast(broadcast: Broadcast) -> Duration {
     let index = SqliteIndex::open(&index, "test", SqliteIndexSettings::default()).await.unwrap();
     let queue = dir.path().join("queue.sqlite3");
     let queue = SqliteQueue::open(&queue, "test", SqliteQueueSettings::default()).await.unwrap();
+    let ledger = Arc::new(index.ledger());
     let (index, queue) = (Arc::new(index), Arc::new(queue));
     let app: AppId = "app".parse().unwrap();
     let record = App::new(app.clone(), &Secret::generate(), UnixMillis::now());
@@ -161,7 +163,8 @@ async fn broadcast(broadcast: Broadcast) -> Duration {
     }
     let transport = Arc::new(transport);
     let transports = Transports::default().with(TransportKind::Mqtt, transport.clone());
-    let dependencies = Dependencies::new(queue.clone(), index.clone(), transports);
+    let stores = Stores { index: index.clone(), ledger: ledger.clone(), ledger_is_separate: false };
+    let dependencies = Dependencies::new(queue.clone(), stores, transports);
     let stop = CancellationToken::new();
     let (settings, drain) = (settings(min_slots), Duration::from_secs(30));
     let worker = tokio::spawn(push_fanout_worker::run(settings, dependencies, drain, stop.clone()));
@@ -182,14 +185,14 @@ async fn broadcast(broadcast: Broadcast) -> Duration {
     queue.publish(Lane::Jobs, encode_job_envelope(&[job])).await.unwrap();
     let silent = if unanswered { number.div_ceil(1000) } else { 0 };
     eventually("those that answer are sent to", DEADLINE, async || {
-        let entry = index.entry(&AppKey::first(app.clone()), &id).await.unwrap();
+        let entry = ledger.entry(&AppKey::first(app.clone()), &id).await.unwrap();
         let sent = entry.as_ref().map_or(0, |entry| entry.outcomes.sent);
         if sent as usize == number - silent { Ok(()) } else { Err(format!("{sent} are sent to")) }
     })
     .await;
     let took = begun.elapsed();
     if unanswered {
-        let entry = index.entry(&AppKey::first(app.clone()), &id).await.unwrap().unwrap();
+        let entry = ledger.entry(&AppKey::first(app.clone()), &id).await.unwrap().unwrap();
         assert_eq!(entry.pending(), silent as u64, "they are counted and open");
         assert_eq!(entry.targeted, number as u64);
     }

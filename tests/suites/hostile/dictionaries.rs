@@ -198,10 +198,11 @@ async fn a_push_of_half_a_megabyte_is_not_sent_to_the_queue_once_for_each_of_64_
     stack.import(&lines).await;
     let index =
         RedisIndex::connect(&redis, &stack.namespace, RedisSettings::default()).await.unwrap();
+    let ledger = index.ledger();
     let partitions = async |body: &Value| {
         let (id, app) = (stack.push(body).await, AppKey::first(APP.parse().unwrap()));
         eventually("a plan", Duration::from_secs(30), async || {
-            let entry = index.entry(&app, &id.parse().unwrap()).await.unwrap();
+            let entry = ledger.entry(&app, &id.parse().unwrap()).await.unwrap();
             let plan = entry.and_then(|entry| entry.plan);
             plan.map(|plan| plan.partitions.len()).ok_or_else(|| "no plan yet".to_owned())
         })

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use push_model::{
     app::{App, Scope},
+    id_key::IdKey,
     ids::{AppId, MessageId},
     secret::Secret,
     time::UnixMillis,
@@ -279,7 +280,7 @@ async fn an_app_cannot_recall_ahead_what_another_will_push_with_a_key_that_it_gu
     let neighbour = Neighbour::of(&service).await;
     let key = "order-1";
     // What the id would be if it followed from app and key alone.
-    let guessed = MessageId::from_idempotency_key(&neighbour.id, 0, key.as_bytes());
+    let guessed = MessageId::derive(&neighbour.id, &IdKey::from([0; 16]), key.as_bytes());
     let recall = |app: &str, id: &str| {
         let path = format!("/v1/message/{app}/{id}");
         Request::push(&service, "").method("DELETE").path(&path)

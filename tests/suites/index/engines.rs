@@ -3,18 +3,42 @@
 use std::sync::Arc;
 
 use push_index::{
-    Index,
+    Index, Ledger,
     redis::{RedisIndex, RedisSettings},
     sqlite::{SqliteIndex, SqliteIndexSettings},
 };
 use push_tests::{namespace, redis_cluster_url, redis_url};
 use tempfile::TempDir;
 
-/// An index for one test.
+/// An index and a ledger for one test.
 pub(crate) struct Engine {
-    pub(crate) index: Arc<dyn Index>,
+    index: Arc<dyn Index>,
+    ledger: Arc<dyn Ledger>,
     /// The folder of an embedded engine's file, which is removed when the test ends.
     _folder: Option<TempDir>,
+}
+
+/// What a sentence of the suite is about: the index or the ledger of an engine.
+pub(crate) trait Part {
+    fn of(engine: &Engine) -> &Self;
+}
+
+impl Part for dyn Index + '_ {
+    fn of(engine: &Engine) -> &Self {
+        &*engine.index
+    }
+}
+
+impl Part for dyn Ledger + '_ {
+    fn of(engine: &Engine) -> &Self {
+        &*engine.ledger
+    }
+}
+
+impl Engine {
+    pub(crate) fn part<P: Part + ?Sized>(&self) -> &P {
+        P::of(self)
+    }
 }
 
 pub(crate) async fn sqlite() -> Engine {
@@ -22,7 +46,8 @@ pub(crate) async fn sqlite() -> Engine {
     let file = folder.path().join("index.sqlite3");
     let settings = SqliteIndexSettings::default();
     let index = SqliteIndex::open(&file, &namespace(), settings).await.unwrap();
-    Engine { index: Arc::new(index), _folder: Some(folder) }
+    let ledger = Arc::new(index.ledger());
+    Engine { index: Arc::new(index), ledger, _folder: Some(folder) }
 }
 
 pub(crate) async fn redis() -> Engine {
@@ -35,5 +60,6 @@ pub(crate) async fn redis_cluster() -> Engine {
 
 async fn at(url: &str) -> Engine {
     let index = RedisIndex::connect(url, &namespace(), RedisSettings::default()).await.unwrap();
-    Engine { index: Arc::new(index), _folder: None }
+    let ledger = Arc::new(index.ledger());
+    Engine { index: Arc::new(index), ledger, _folder: None }
 }

@@ -25,7 +25,7 @@ macro_rules! suite {
                     $(#[tokio::test]
                     async fn $sentence() {
                         let engine = crate::index::engines::$engine().await;
-                        crate::index::$folder::$module::$sentence(engine.index.as_ref()).await;
+                        crate::index::$folder::$module::$sentence(engine.part()).await;
                     })*
                 })*
             })*

@@ -164,10 +164,10 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         claim: None,
         replaces: None,
     };
-    service.index.begin(&opened).await.unwrap();
+    service.ledger.begin(&opened).await.unwrap();
     let ranges = vec![SlotRange { shard: 0, from: 0, to: 100 }];
     service
-        .index
+        .ledger
         .plan(&app, &id, &Plan::of(push_model::device::TransportKind::Mqtt, vec![ranges]))
         .await
         .unwrap();
@@ -183,7 +183,7 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         counts: Counts { targeted: 7, outcomes, retried: Retried::from([(RetryReason::Busy, 2)]) },
         keep_until: None,
     };
-    service.index.advance(&app, &id, &step).await.unwrap();
+    service.ledger.advance(&app, &id, &step).await.unwrap();
 
     let mut view = json!({
         "message_id": id.to_string(), "app_id": APP, "state": "sending",

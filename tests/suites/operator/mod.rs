@@ -161,7 +161,7 @@ async fn an_import_that_the_index_refuses_does_not_wait_for_a_program_that_still
     let mut other_layout = redis::pipe();
     for shard in 0..64 {
         let shard = format!("{}:{{{APP}/{shard}}}", service.namespace);
-        other_layout.hset_multiple(shard, &[("height", 1), ("layout", 1)]);
+        other_layout.hset_multiple(shard, &[("height", 1), ("layout", 2)]);
     }
     other_layout.query_async::<()>(&mut connection).await.unwrap();
 

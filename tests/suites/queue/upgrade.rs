@@ -1,4 +1,4 @@
-//! Lanes that an earlier version of the service declared, with other properties.
+//! Lanes that another version of the service declared, with other properties.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use push_tests::{eventually, namespace, servers::RabbitMq};
 
 use crate::queue::support::{DEADLINE, chain, connect, next_acked, payload};
 
-/// Replaces a lane by one with the properties that earlier versions declared.
-async fn declare_as_before(channel: &Channel, namespace: &str, lane: &str) {
+/// Replaces a lane by one with other properties.
+async fn declare_otherwise(channel: &Channel, namespace: &str, lane: &str) {
     let queue = format!("{namespace}.{lane}");
     let delete = QueueDeleteOptions::default();
     channel.queue_delete(queue.as_str().into(), delete).await.unwrap();
@@ -54,7 +54,7 @@ async fn after_the_steps_that_the_error_names_it_starts_and_delayed_messages_com
     let operator = Connection::connect(&server.url(), properties).await.unwrap();
     let channel = operator.create_channel().await.unwrap();
     for lane in ["jobs", "tasks"] {
-        declare_as_before(&channel, &namespace, lane).await;
+        declare_otherwise(&channel, &namespace, lane).await;
     }
 
     for lane in ["jobs", "tasks"] {

@@ -74,7 +74,7 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
                 "accepted_at":1,"expires_at":2}}{rest}}}"#
         )
     };
-    let readable = r#","audience":{"clients":["c"]},"copy":0"#;
+    let readable = r#","audience":{"clients":["c"]},"dedup_nonce":0"#;
     let publish = async |envelope: String| {
         queue.publish(Lane::Jobs, envelope.into()).await.unwrap();
     };

@@ -133,7 +133,7 @@ impl<'a> JobGroup<'a> {
             .map(|(one, claim)| new_entry(context, one.job, None, Some(*claim)))
             .collect();
         let checked_at = Instant::now();
-        let (begun, found) = tokio::join!(context.index.begin_all(&entries), self.look_up(&jobs));
+        let (begun, found) = tokio::join!(context.ledger.begin_all(&entries), self.look_up(&jobs));
         let (mut claimed, mut others) = (Vec::with_capacity(jobs.len()), Vec::new());
         // An entry without an answer counts as not begun: the job by itself reads what the ledger
         // has.
@@ -253,7 +253,7 @@ impl<'a> JobGroup<'a> {
         job: &Job,
         claim: Claim,
     ) -> Option<Instant> {
-        let (index, message, app) = (&self.context.index, &job.head.message_id, job.app());
+        let (ledger, message, app) = (&self.context.ledger, &job.head.message_id, job.app());
         let mut checked = None;
         let over = tokio::time::sleep(PATIENCE);
         tokio::pin!(over);
@@ -265,7 +265,7 @@ impl<'a> JobGroup<'a> {
                 () = permission.wanted() => {
                     let asked_at = Instant::now();
                     // A read that fails is made again as long as a transport wants it.
-                    let Ok(view) = index.partition(&app, message, 0).await else {
+                    let Ok(view) = ledger.partition(&app, message, 0).await else {
                         tokio::time::sleep(READ_AGAIN).await;
                         continue;
                     };
@@ -302,7 +302,7 @@ impl<'a> JobGroup<'a> {
                 None => others.push((one, stage)),
             }
         }
-        let saved = context.index.advance_all(&steps).await;
+        let saved = context.ledger.advance_all(&steps).await;
         let mut results = Vec::with_capacity(complete.len() + others.len());
         let mut ended = 0;
         let saved = saved.into_iter().map(Result::ok).chain(std::iter::repeat(None));

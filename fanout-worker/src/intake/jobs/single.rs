@@ -123,7 +123,7 @@ impl SingleJob<'_> {
             return Ok(false);
         }
         let (head, app) = (&job.head, job.app());
-        let read = || context.index.partition(&app, &head.message_id, 0);
+        let read = || context.ledger.partition(&app, &head.message_id, 0);
         let view = context.retrier.ask_index(hold, read).await?.value;
         Ok(view.is_none() && missing::was_processed(context, job, false, hold).await?)
     }
@@ -269,7 +269,6 @@ fn partition_run<'a>(
         lane: Lane::Jobs,
         slot: None,
         late_devices: LateDevices::Expired,
-        beyond_plan: false,
         hold,
     }
 }

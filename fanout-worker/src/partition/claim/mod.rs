@@ -175,7 +175,7 @@ impl Claimant<'_> {
     async fn read(&self, request: &mut ClaimRequest) -> Result<(PartitionView, Instant), RunEnd> {
         let (context, message, app) = (self.context, &self.job.head.message_id, self.job.app());
         for _ in 0..TRIES {
-            let read = || context.index.partition(&app, message, request.partition);
+            let read = || context.ledger.partition(&app, message, request.partition);
             let answer = context.retrier.ask_index(self.hold, read).await?;
             let is_missing = answer.value.is_none();
             if let Some(view) = answer.value
@@ -212,7 +212,7 @@ impl Claimant<'_> {
         let Some(plan) = self.plan.filter(|plan| plan.is_shared()) else { return Ok(true) };
         let (context, message) = (self.context, &self.job.head.message_id);
         let app = self.job.app();
-        let fix = || context.index.plan(&app, message, plan);
+        let fix = || context.ledger.plan(&app, message, plan);
         let in_force = context.retrier.ask_index(self.hold, fix).await?.value;
         Ok(in_force.is_none_or(|in_force| in_force == *plan))
     }
@@ -253,7 +253,7 @@ impl Claimant<'_> {
         takeover: bool,
     ) -> Result<Option<OwnedPartition>, RunEnd> {
         let (message, app) = (&self.job.head.message_id, self.job.app());
-        let advance = || self.context.index.advance(&app, message, &step);
+        let advance = || self.context.ledger.advance(&app, message, &step);
         let answer = self.context.retrier.ask_index(self.hold, advance).await?;
         let AdvanceOutcome::Saved { recalled } = answer.value else { return Ok(None) };
         if takeover {

@@ -59,7 +59,7 @@ impl ActiveRun<'_> {
                 Some(all)
             }
         };
-        let targeted = if is_retry || self.run.beyond_plan { 0 } else { found };
+        let targeted = if is_retry { 0 } else { found };
         let saved =
             self.commit(batch.next, Counts { targeted, outcomes, retried }, leftovers).await;
         // `Finished`: an earlier try of this step may have ended the partition, with its answer
@@ -105,7 +105,6 @@ impl ActiveRun<'_> {
                 LateDevices::Unrecorded | LateDevices::Expired => outcomes.expired = all,
             }
         }
-        let targeted = if self.run.beyond_plan { 0 } else { left };
         // Devices that may have received the message are counted apart, because no copy of the
         // message may replace this one then.
         let unanswered = leftover::unanswered(&self.owned.leftovers);
@@ -114,7 +113,7 @@ impl ActiveRun<'_> {
             retried.insert(RetryReason::Unanswered, unanswered);
         }
         let leftovers = (!self.owned.leftovers.is_empty()).then(Vec::new);
-        self.commit(next, Counts { targeted, outcomes, retried }, leftovers).await
+        self.commit(next, Counts { targeted: left, outcomes, retried }, leftovers).await
     }
 
     /// Saves counts, and the checkpoint behind them. `leftovers` are those beside the tail; none
@@ -158,7 +157,7 @@ impl ActiveRun<'_> {
         let (context, job) = (self.run.context, self.run.job);
         let (message, app) = (&job.head.message_id, job.app());
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
-        let advance = || context.index.advance(&app, message, &step);
+        let advance = || context.ledger.advance(&app, message, &step);
         let answer = self.run.ask_index(advance).await?;
         let AdvanceOutcome::Saved { recalled } = answer.value else {
             return self.resolve_conflict(to, step.counts).await;
@@ -274,7 +273,7 @@ impl ActiveRun<'_> {
     /// A message of several partitions is counted by its closing check.
     fn count_closed(&self) {
         let partitions = self.run.plan.map_or(1, |plan| plan.partitions.len());
-        if partitions == 1 && !self.run.beyond_plan {
+        if partitions == 1 {
             self.run.context.closed.count(self.run.job);
         }
     }

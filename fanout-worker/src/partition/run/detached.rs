@@ -88,7 +88,7 @@ impl ActiveRun<'_> {
             keep_until: None,
         };
         let (message, app) = (&job.head.message_id, job.app());
-        let advance = || context.index.advance(&app, message, &step);
+        let advance = || context.ledger.advance(&app, message, &step);
         let renewed = match self.run.ask_index(advance).await {
             Ok(Answer { value: AdvanceOutcome::Saved { recalled }, asked_at }) => {
                 self.request.record_claim(&claim);

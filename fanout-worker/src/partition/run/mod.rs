@@ -133,8 +133,6 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) slot: Option<&'a TaskSlot>,
     /// The count for devices that are left when the message may no longer be sent.
     pub(crate) late_devices: LateDevices,
-    /// Its devices were counted as targeted before, so they are not counted again.
-    pub(crate) beyond_plan: bool,
     /// The queue message.
     pub(crate) hold: &'a Hold<'a>,
 }

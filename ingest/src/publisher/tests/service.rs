@@ -1,8 +1,8 @@
 //! A whole ingest whose publisher fails.
 
 use clap::Parser;
-use push_boot::settings::ConfigErrors;
-use push_index::{Index, sqlite::SqliteIndex};
+use push_boot::{engines::Stores, settings::ConfigErrors};
+use push_index::sqlite::SqliteIndex;
 use push_model::{app::App, ledger::Retention, secret::Secret};
 use tempfile::TempDir;
 use tokio::{
@@ -28,14 +28,14 @@ async fn a_publisher_that_fails_ends_the_service_after_every_push_is_answered() 
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("index");
     let index = SqliteIndex::open(&file, "test", Default::default()).await.unwrap();
-    let index: Arc<dyn Index> = Arc::new(index);
+    let stores = Stores::of_sqlite(index);
     let secret = Secret::generate();
-    index.create_app(&App::new("a".parse().unwrap(), &secret, UnixMillis(0))).await.unwrap();
+    stores.index.create_app(&App::new("a".parse().unwrap(), &secret, UnixMillis(0))).await.unwrap();
     let queue = ScriptedQueue::new(0, false);
     queue.confirms.close();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let running = crate::run(settings, listener, queue, index, CancellationToken::new());
+    let running = crate::run(settings, listener, queue, stores, CancellationToken::new());
     let running = tokio::spawn(running);
 
     let body = r#"{"type":1,"time_to_live":60,"condition":{"type":0}}"#;

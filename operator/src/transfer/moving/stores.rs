@@ -45,7 +45,7 @@ impl Stores {
         }
         let open = async |store: &StoreSettings| {
             let cannot = || format!("cannot use the store at {}", store.url);
-            open_store(store).await.with_context(cannot)
+            anyhow::Ok(open_store(store).await.with_context(cannot)?.index)
         };
         Ok(Self {
             from: open(&request.from).await?,

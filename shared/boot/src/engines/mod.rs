@@ -23,7 +23,7 @@ pub use self::{
     args::EngineArgs,
     open::{Stores, UnusableStore, open_index, open_ledger, open_queue, open_store, open_stores},
     settings::{EngineSettings, EngineTimeouts, StoreSettings},
-    start::{open_index_at_start, open_queue_at_start},
+    start::{open_queue_at_start, open_stores_at_start},
     urls::{IndexUrl, QueueUrl},
     watch::{watch_index, watch_queue},
 };

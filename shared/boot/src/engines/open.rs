@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use push_index::{
-    Index, IndexError, SeparateLedger,
+    Index, IndexError, Ledger,
     redis::{RedisIndex, RedisSettings},
     sqlite::{SqliteIndex, SqliteIndexSettings},
 };
@@ -65,44 +65,62 @@ impl UnusableStore {
     }
 }
 
-/// The index and the ledger's own store, each of which may be unusable.
-#[derive(Debug)]
+/// The stores of a program.
+#[derive(Debug, Clone)]
 pub struct Stores {
-    /// The index, or why it cannot be used.
-    pub index: Result<Arc<dyn Index>, UnusableStore>,
-    /// The ledger's own store if one is configured, or why it cannot be used.
-    pub ledger: Option<Result<Arc<dyn Index>, UnusableStore>>,
+    /// Apps and devices.
+    pub index: Arc<dyn Index>,
+    /// The ledger, in the store of the index or in its own.
+    pub ledger: Arc<dyn Ledger>,
+    /// True if the ledger has a store of its own, to be watched and measured beside the index.
+    pub ledger_is_separate: bool,
 }
 
 impl Stores {
-    /// Both as one index.
-    ///
-    /// # Errors
-    /// If one of them cannot be used.
-    pub fn joined(self) -> Result<Arc<dyn Index>, UnusableStore> {
-        let index = self.index?;
-        Ok(match self.ledger {
-            Some(ledger) => Arc::new(SeparateLedger { index, ledger: ledger? }),
-            None => index,
-        })
+    /// Index and ledger in one Redis.
+    pub fn of_redis(index: RedisIndex) -> Self {
+        let ledger = Arc::new(index.ledger());
+        Self { index: Arc::new(index), ledger, ledger_is_separate: false }
+    }
+
+    /// Index and ledger in one SQLite file.
+    pub fn of_sqlite(index: SqliteIndex) -> Self {
+        let ledger = Arc::new(index.ledger());
+        Self { index: Arc::new(index), ledger, ledger_is_separate: false }
+    }
+
+    /// The ledger, if it has a store of its own.
+    pub fn separate_ledger(&self) -> Option<&Arc<dyn Ledger>> {
+        self.ledger_is_separate.then_some(&self.ledger)
+    }
+
+    /// Takes the ledger from another store, if there is one.
+    pub(super) fn with_ledger_of(self, other: Option<Self>) -> Self {
+        match other {
+            Some(Self { ledger, .. }) => Self { ledger, ledger_is_separate: true, ..self },
+            None => self,
+        }
     }
 }
 
 /// Opens the configured index, and the ledger's own store if one is configured.
-pub async fn open_stores(engines: &EngineSettings) -> Stores {
-    let index = open_index(engines).await;
+///
+/// # Errors
+/// If one of them cannot be used now.
+pub async fn open_stores(engines: &EngineSettings) -> Result<Stores, UnusableStore> {
+    let index = open_index(engines).await?;
     let ledger = match engines.separate_ledger() {
-        Some(url) => Some(open_ledger(engines, url).await),
+        Some(url) => Some(open_ledger(engines, url).await?),
         None => None,
     };
-    Stores { index, ledger }
+    Ok(index.with_ledger_of(ledger))
 }
 
-/// Opens the configured index.
+/// Opens the configured index, with the ledger that is in the same store.
 ///
 /// # Errors
 /// If it cannot be used now.
-pub async fn open_index(engines: &EngineSettings) -> Result<Arc<dyn Index>, UnusableStore> {
+pub async fn open_index(engines: &EngineSettings) -> Result<Stores, UnusableStore> {
     open_part("index", engines, &engines.index).await
 }
 
@@ -113,7 +131,7 @@ pub async fn open_index(engines: &EngineSettings) -> Result<Arc<dyn Index>, Unus
 pub async fn open_ledger(
     engines: &EngineSettings,
     url: &IndexUrl,
-) -> Result<Arc<dyn Index>, UnusableStore> {
+) -> Result<Stores, UnusableStore> {
     open_part("ledger", engines, url).await
 }
 
@@ -121,15 +139,15 @@ async fn open_part(
     part: &'static str,
     engines: &EngineSettings,
     url: &IndexUrl,
-) -> Result<Arc<dyn Index>, UnusableStore> {
+) -> Result<Stores, UnusableStore> {
     open_store(&engines.store(url)).await.map_err(UnusableStore::of(part, url))
 }
 
-/// Opens one store of apps and devices.
+/// Opens one store.
 ///
 /// # Errors
 /// If it cannot be used now.
-pub async fn open_store(store: &StoreSettings) -> Result<Arc<dyn Index>, IndexError> {
+pub async fn open_store(store: &StoreSettings) -> Result<Stores, IndexError> {
     let StoreSettings { url, tls, namespace, timeouts } = store;
     Ok(match url {
         IndexUrl::Redis(url) => {
@@ -138,10 +156,11 @@ pub async fn open_store(store: &StoreSettings) -> Result<Arc<dyn Index>, IndexEr
                 connect_timeout: timeouts.connect,
                 response_timeout: timeouts.index,
             };
-            Arc::new(RedisIndex::connect(url.expose(), namespace, settings).await?)
+            Stores::of_redis(RedisIndex::connect(url.expose(), namespace, settings).await?)
         }
         IndexUrl::Sqlite(path) => {
-            Arc::new(SqliteIndex::open(path, namespace, SqliteIndexSettings::default()).await?)
+            let settings = SqliteIndexSettings::default();
+            Stores::of_sqlite(SqliteIndex::open(path, namespace, settings).await?)
         }
     })
 }

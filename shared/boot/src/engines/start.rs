@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use push_index::{Index, IndexError};
+use push_index::IndexError;
 use push_queue::{Queue, QueueError};
 use push_tls::failure::TlsFailure;
 
@@ -40,10 +40,10 @@ pub async fn open_queue_at_start(
 ///
 /// # Errors
 /// If it cannot be used within `--tune start-deadline`, or at all.
-pub async fn open_index_at_start(
+pub async fn open_stores_at_start(
     engines: &EngineSettings,
     health: &Health,
-) -> Result<Arc<dyn Index>, UnusableStore> {
+) -> Result<Stores, UnusableStore> {
     let store = async |part, url: &IndexUrl| {
         let is_server = matches!(url, IndexUrl::Redis(_));
         let may_pass =
@@ -51,10 +51,10 @@ pub async fn open_index_at_start(
         let opened = health.open(part, may_pass, async || open_store(&engines.store(url)).await);
         opened.await.map_err(UnusableStore::of(part, url))
     };
-    let index = Ok(store("index", &engines.index).await?);
+    let index = store("index", &engines.index).await?;
     let ledger = match engines.separate_ledger() {
-        Some(url) => Some(Ok(store("ledger", url).await?)),
+        Some(url) => Some(store("ledger", url).await?),
         None => None,
     };
-    Stores { index, ledger }.joined()
+    Ok(index.with_ledger_of(ledger))
 }

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use push_index::{Index, IndexError, TakesWrites};
+use push_index::{IndexError, Store, TakesWrites};
 use push_model::causes::with_causes;
 use push_queue::Queue;
 
+use super::open::Stores;
 use crate::health::{Health, Need, State, state_of};
 
 /// Watches whether the queue takes messages.
@@ -19,24 +20,18 @@ pub fn watch_queue(health: &Health, queue: &Arc<dyn Queue>) {
 }
 
 /// Watches whether the index takes writes, and the ledger's own store if there is one.
-pub fn watch_index(health: &Health, need: Need, index: &Arc<dyn Index>) {
-    let watched = Arc::clone(index);
-    health.watch("index", need, move || {
-        let index = Arc::clone(&watched);
-        async move { of_store(index.takes_writes().await) }
-    });
-    if index.ledger_store().is_some() {
-        let watched = Arc::clone(index);
-        health.watch("ledger", need, move || {
-            let index = Arc::clone(&watched);
-            async move {
-                match index.ledger_store() {
-                    Some(ledger) => of_store(ledger.takes_writes().await),
-                    None => State::Ok,
-                }
-            }
-        });
+pub fn watch_index(health: &Health, need: Need, stores: &Stores) {
+    watch_store(health, need, "index", stores.index.clone());
+    if let Some(ledger) = stores.separate_ledger() {
+        watch_store(health, need, "ledger", ledger.clone());
     }
+}
+
+fn watch_store(health: &Health, need: Need, part: &str, store: Arc<dyn Store>) {
+    health.watch(part, need, move || {
+        let store = Arc::clone(&store);
+        async move { of_store(store.takes_writes().await) }
+    });
 }
 
 fn of_store(written: Result<TakesWrites, IndexError>) -> State {

@@ -16,16 +16,18 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use push_index::{CacheUse, Index, Resources, StoreResources};
+use push_index::{CacheUse, IndexError, StoreResources};
 use push_queue::{ConnectionCounts, DiskUse, Lane, Queue, QueueCounts, ReaderUse};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
+
+use crate::engines::Stores;
 
 /// The metrics of the queue and of the stores.
 #[derive(Debug)]
 pub struct StoreMetrics {
     queue: Arc<dyn Queue>,
-    index: Arc<dyn Index>,
+    stores: Stores,
     /// None before the first reading.
     last: Mutex<Option<Reading>>,
 }
@@ -37,18 +39,22 @@ struct Reading {
     queue_disk: Option<DiskUse>,
     queue_readers: Option<ReaderUse>,
     connections: Option<ConnectionCounts>,
-    index: Option<Resources>,
+    stores: Option<StoresUse>,
+}
+
+/// What index and ledger use.
+#[derive(Debug, Default)]
+struct StoresUse {
+    /// Each server or file, with the name of its store.
+    stores: Vec<(&'static str, StoreResources)>,
+    caches: Vec<CacheUse>,
 }
 
 impl StoreMetrics {
     /// Adds the metrics to a registry. They have no values before
     /// [`keep_reading`](Self::keep_reading) has read them.
-    pub fn register(
-        registry: &mut Registry,
-        queue: Arc<dyn Queue>,
-        index: Arc<dyn Index>,
-    ) -> Arc<Self> {
-        let metrics = Arc::new(Self { queue, index, last: Mutex::default() });
+    pub fn register(registry: &mut Registry, queue: Arc<dyn Queue>, stores: Stores) -> Arc<Self> {
+        let metrics = Arc::new(Self { queue, stores, last: Mutex::default() });
         registry.register_collector(Box::new(StoreCollector(Arc::clone(&metrics))));
         metrics
     }
@@ -72,12 +78,12 @@ impl StoreMetrics {
     }
 
     async fn read(&self) -> Reading {
-        let (queue, index) = tokio::join!(self.queue.counts(), self.index.resources());
+        let (queue, stores) = tokio::join!(self.queue.counts(), self.stores_use());
         // Only at this level: what works with the store logs that it is unavailable.
         if let Err(error) = &queue {
             debug!(error = error as &dyn std::error::Error, "the queue was not counted");
         }
-        if let Err(error) = &index {
+        if let Err(error) = &stores {
             debug!(error = error as &dyn std::error::Error, "the index was not measured");
         }
         Reading {
@@ -85,8 +91,18 @@ impl StoreMetrics {
             queue_disk: self.queue.disk_use(),
             queue_readers: self.queue.readers(),
             connections: self.queue.connections(),
-            index: index.ok(),
+            stores: stores.ok(),
         }
+    }
+
+    async fn stores_use(&self) -> Result<StoresUse, IndexError> {
+        let index = self.stores.index.resources().await?;
+        let mut stores: Vec<_> = index.stores.into_iter().map(|store| ("index", store)).collect();
+        if let Some(ledger) = self.stores.separate_ledger() {
+            let ledger = ledger.resources().await?;
+            stores.extend(ledger.stores.into_iter().map(|store| ("ledger", store)));
+        }
+        Ok(StoresUse { stores, caches: index.caches })
     }
 }
 
@@ -98,7 +114,7 @@ impl Collector for StoreCollector {
         let last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(reading) = &*last else { return Ok(()) };
         let mut out = Readings(&mut encoder);
-        let up = [("queue", reading.queue.is_some()), ("index", reading.index.is_some())];
+        let up = [("queue", reading.queue.is_some()), ("index", reading.stores.is_some())];
         let up = up.map(|(store, up)| ([("store", store)], u64::from(up)));
         out.write("push_store_up", "1 if the store answered when it was last asked", up)?;
         if let Some(counts) = &reading.queue {
@@ -107,12 +123,12 @@ impl Collector for StoreCollector {
         if let Some(connections) = &reading.connections {
             out.connections(*connections)?;
         }
-        let none = Resources::default();
-        let index = reading.index.as_ref().unwrap_or(&none);
-        out.memory(index)?;
-        out.disk(reading.queue_disk, index)?;
-        out.readers(reading.queue_readers, index)?;
-        out.caches(&index.caches)
+        let none = StoresUse::default();
+        let StoresUse { stores, caches } = reading.stores.as_ref().unwrap_or(&none);
+        out.memory(stores)?;
+        out.disk(reading.queue_disk, stores)?;
+        out.readers(reading.queue_readers, stores)?;
+        out.caches(caches)
     }
 }
 
@@ -171,10 +187,10 @@ impl Readings<'_, '_> {
         Ok(())
     }
 
-    fn memory(&mut self, index: &Resources) -> fmt::Result {
+    fn memory(&mut self, stores: &[(&'static str, StoreResources)]) -> fmt::Result {
         let of = |read: fn(&StoreResources) -> Option<u64>| {
-            index.stores.iter().filter_map(move |store| {
-                let labels = [("store", store.store.name()), ("node", &*store.node)];
+            stores.iter().filter_map(move |(name, store)| {
+                let labels = [("store", *name), ("node", &*store.node)];
                 Some((labels, read(store)?))
             })
         };
@@ -184,20 +200,28 @@ impl Readings<'_, '_> {
         self.write(name, "Memory that a store may use", of(|store| store.memory_limit))
     }
 
-    fn disk(&mut self, queue: Option<DiskUse>, index: &Resources) -> fmt::Result {
-        let files = of_embedded(queue.map(|disk| disk.file), index, |store| store.file);
+    fn disk(
+        &mut self,
+        queue: Option<DiskUse>,
+        stores: &[(&'static str, StoreResources)],
+    ) -> fmt::Result {
+        let files = of_embedded(queue.map(|disk| disk.file), stores, |store| store.file);
         self.write("push_store_file_bytes", "Size of a store's file", files)?;
-        let free = of_embedded(queue.map(|disk| disk.free), index, |store| store.disk_free);
+        let free = of_embedded(queue.map(|disk| disk.free), stores, |store| store.disk_free);
         self.write("push_store_disk_free_bytes", "Space left on the disk of a store's file", free)
     }
 
-    fn readers(&mut self, queue: Option<ReaderUse>, index: &Resources) -> fmt::Result {
+    fn readers(
+        &mut self,
+        queue: Option<ReaderUse>,
+        stores: &[(&'static str, StoreResources)],
+    ) -> fmt::Result {
         let shown = |readers: usize| u64::try_from(readers).unwrap_or(u64::MAX);
         let in_use = queue.map(|readers| shown(readers.in_use));
-        let in_use = of_embedded(in_use, index, |store| store.readers.map(|of| shown(of.in_use)));
+        let in_use = of_embedded(in_use, stores, |store| store.readers.map(|of| shown(of.in_use)));
         self.write("push_store_readers_in_use", "Reads of a store's file that run", in_use)?;
         let limit = queue.map(|readers| shown(readers.limit));
-        let limit = of_embedded(limit, index, |store| store.readers.map(|of| shown(of.limit)));
+        let limit = of_embedded(limit, stores, |store| store.readers.map(|of| shown(of.limit)));
         self.write("push_store_readers_limit", "Reads of a store's file that may run", limit)
     }
 
@@ -224,15 +248,14 @@ impl Readings<'_, '_> {
     }
 }
 
-/// A figure of the embedded queue, if there is one, and that of each store of the index that has it.
+/// A figure of the embedded queue, if there is one, and that of each store that has it.
 fn of_embedded(
     queue: Option<u64>,
-    index: &Resources,
+    stores: &[(&'static str, StoreResources)],
     read: impl Fn(&StoreResources) -> Option<u64>,
 ) -> impl Iterator<Item = ([(&'static str, &'static str); 1], u64)> {
     let queue = queue.map(|value| ([("store", "queue")], value));
-    let stores = index.stores.iter();
     let stores =
-        stores.filter_map(move |store| Some(([("store", store.store.name())], read(store)?)));
+        stores.iter().filter_map(move |(name, store)| Some(([("store", *name)], read(store)?)));
     queue.into_iter().chain(stores)
 }

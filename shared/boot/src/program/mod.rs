@@ -23,7 +23,6 @@ use std::{fmt, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
-use push_index::Index;
 use push_queue::Queue;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -34,7 +33,7 @@ pub use self::{
     stop::Stage,
 };
 use crate::{
-    engines::{EngineSettings, UnusableStore, open_index_at_start, open_queue_at_start},
+    engines::{EngineSettings, Stores, UnusableStore, open_queue_at_start, open_stores_at_start},
     health::{Health, HealthSettings},
     log,
     metrics::{self, MetricsSettings, StoreMetrics},
@@ -124,9 +123,9 @@ pub struct Engines {
     /// The queue, which is closed in its stage of the stop.
     pub queue: Arc<dyn Queue>,
     /// The index, and the ledger.
-    pub index: Arc<dyn Index>,
-    /// The metrics of both, read from when the start is complete.
-    pub stores: Arc<StoreMetrics>,
+    pub stores: Stores,
+    /// The metrics of queue and stores, read from when the start is complete.
+    pub metrics: Arc<StoreMetrics>,
 }
 
 impl Start {
@@ -143,26 +142,23 @@ impl Start {
         let queue = open_queue_at_start(engines, self.service.name, &self.health)
             .await
             .with_context(|| format!("cannot use the queue at {}", engines.queue))?;
-        let index = self.open_index(engines).await?;
-        let stores = StoreMetrics::register(&mut self.registry, queue.clone(), index.clone());
-        self.stores = Some((stores.clone(), metrics.interval));
+        let stores = self.open_stores(engines).await?;
+        let read = StoreMetrics::register(&mut self.registry, queue.clone(), stores.clone());
+        self.stores = Some((read.clone(), metrics.interval));
         let closing = queue.clone();
         self.service.close(Stage::Queue, async move {
             closing.close().await;
             Ok(())
         });
-        Ok(Engines { queue, index, stores })
+        Ok(Engines { queue, stores, metrics: read })
     }
 
-    /// Opens the index alone; waits for servers that cannot be reached yet.
+    /// Opens index and ledger alone; waits for servers that cannot be reached yet.
     ///
     /// # Errors
-    /// If it cannot be used within `--start-deadline`, or at all.
-    pub async fn open_index(
-        &self,
-        engines: &EngineSettings,
-    ) -> Result<Arc<dyn Index>, UnusableStore> {
-        open_index_at_start(engines, &self.health).await
+    /// If one of them cannot be used within `--tune start-deadline`, or at all.
+    pub async fn open_stores(&self, engines: &EngineSettings) -> Result<Stores, UnusableStore> {
+        open_stores_at_start(engines, &self.health).await
     }
 
     /// Publishes the metrics. From now on the program is ready while its parts work.

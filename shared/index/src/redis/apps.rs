@@ -21,17 +21,17 @@ use push_model::{
 use super::{RedisIndex, connection::reply, keys::DictionaryKeys, layout::SHARDS};
 use crate::{Apps, IndexError, REMOVED_APP_REFUSES};
 
-/// How many chunks, and how many buckets, one step of a removal may delete from a shard.
+/// The most chunks, and the most buckets, that one step of a removal may delete from a shard.
 const REMOVE_STEP: usize = 500;
 
 /// Precedes an app id in the fields that are no records. No app id begins with it. With the id alone
 /// behind it, the field counts the removed apps of this id.
 pub(super) const REMOVED: char = '@';
 
-/// How often a creation is tried again with the generation that a removal counted meanwhile.
+/// The most tries of a creation while removals change the generation.
 const CREATE_TRIES: usize = 3;
 
-/// How often a removal reads an app again that was changed since.
+/// The most times that a removal reads an app that others change.
 const CHANGE_TRIES: usize = 10;
 
 pub(super) fn write(app: &App) -> Result<String, IndexError> {
@@ -120,7 +120,7 @@ impl RedisIndex {
         Ok(())
     }
 
-    /// Lets the dictionaries expire, but not at once: a scan that has read a device may still look
+    /// Lets the dictionaries expire, but not immediately: a scan that has read a device may still look
     /// up the values of its codes.
     async fn expire_dictionaries(&self, app: &AppKey) -> Result<(), IndexError> {
         let dictionaries = Attribute::ALL.map(|attribute| self.keys.dictionary(app, attribute));

@@ -1,4 +1,4 @@
-//! How often this program's caches had what was wanted of them.
+//! Counts hits and misses of this program's caches.
 //!
 //! Counted where the answer is known, not where the cache is asked: an entry that turns out to be
 //! out of date costs more than one that is missing, so it is a miss. What no cache can have, such as a
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The counts of all caches of an index.
 #[derive(Debug, Default)]
 pub(super) struct CacheHits {
-    /// Of devices that were found: a hit is one that was in its cached slot.
+    /// Devices that were found: a hit was in its cached slot.
     pub(super) slots: HitCount,
-    /// Of an app's dictionaries: a hit is one that needs no reading from the start.
+    /// Dictionaries of apps: a hit needs no reading from the start.
     pub(super) dictionaries: HitCount,
-    /// Of the numbers of buckets of shards: a hit is one that was right.
+    /// Numbers of buckets of shards: a hit was right.
     pub(super) buckets: HitCount,
 }
 

@@ -1,4 +1,4 @@
-//! What `pushctl doctor` reports of a Redis: settings that risk data, the version, and the clock.
+//! Findings of `pushctl doctor` about a Redis: settings that risk data, the version, and the clock.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{Finding, IndexError};
 /// The oldest release whose scripts and commands suffice.
 const MIN_VERSION: (u32, u32) = (6, 2);
 
-/// How far the clocks may differ: the default of the workers' `--clock-allowance`.
+/// The most that the clocks may differ: the default of the workers' `--clock-allowance`.
 const CLOCK_ALLOWANCE: Duration = Duration::from_secs(1);
 
 /// From this share on, the memory is nearly full.
@@ -101,7 +101,7 @@ fn info(text: &str) -> Info {
     text.lines().filter_map(line).collect()
 }
 
-/// What CONFIG GET answers; nothing if it is not permitted, as with many hosting providers.
+/// Returns what CONFIG GET answers; nothing if it is not permitted, as with many hosting providers.
 async fn settings(link: &Link, pattern: &str) -> Vec<(String, Info)> {
     match link.each_node(redis::cmd("CONFIG").arg("GET").arg(pattern)).await {
         Ok(answers) => answers
@@ -114,7 +114,7 @@ async fn settings(link: &Link, pattern: &str) -> Vec<(String, Info)> {
     }
 }
 
-/// What was found at a node; a server that is no cluster has none.
+/// Returns what was found at a node; a server that is no cluster has none.
 fn at(node: &str, detail: &str) -> String {
     if node.is_empty() { detail.to_owned() } else { format!("{node}: {detail}") }
 }
@@ -152,7 +152,7 @@ fn persistence(node: &str, info: &Info) -> Finding {
     }
 }
 
-/// How full the memory of a server is.
+/// Returns how full the memory of a server is.
 fn memory(node: &str, info: &Info) -> Finding {
     const SUBJECT: &str = "redis memory";
     let number = |name| info.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
@@ -179,7 +179,7 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes / (1024 * 1024))
 }
 
-/// Whether Redis stores ledger pages packed: hashes of some hundred short fields.
+/// Returns true if Redis stores ledger pages packed: hashes of some hundred short fields.
 fn packed_pages(node: &str, settings: &Info) -> Option<Finding> {
     const SUBJECT: &str = "hash-max-listpack";
     // Redis before 7.0 calls them ziplists, and later ones answer under both names.

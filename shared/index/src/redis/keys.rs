@@ -108,7 +108,7 @@ impl Keys {
         format!("{}:rights", self.namespace)
     }
 
-    /// What all keys look like, in a rule of an ACL.
+    /// Returns what all keys look like, in a rule of an ACL.
     pub(super) fn pattern(&self) -> String {
         format!("{}:*", self.namespace)
     }
@@ -372,6 +372,8 @@ impl ShardKeys {
 
 #[cfg(test)]
 mod tests {
+    use push_model::id_key::IdKey;
+
     use super::*;
 
     #[test]
@@ -382,7 +384,7 @@ mod tests {
         let ids = [
             MessageId::issue_named(app),
             MessageId::issue(app, AudienceKind::Broadcast),
-            MessageId::from_idempotency_key(app, 1, b"k"),
+            MessageId::derive(app, &IdKey::from([0; 16]), b"k"),
         ];
         for id in ids {
             let (page, field) = id.page_and_field(AppTag::of(&key));

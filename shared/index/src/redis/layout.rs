@@ -23,11 +23,10 @@ use super::connection::{CORRUPT, OTHER_VERSION};
 use crate::{IndexError, Refusal, RefusalReason};
 
 /// The number of this layout, which every shard stores, because another layout would be misread
-/// without an error. Layout 1, which stored no number, had columns of two bytes a slot. A layout
-/// whose chunks or columns differ must also give them other keys, because a program that has a slot
-/// in its cache reads the chunk, and changes the device, without reading this number
-/// ([`find`](super::devices::find), [`change`](super::devices::registration::change)).
-pub(super) const LAYOUT: u64 = 3;
+/// without an error. A layout whose chunks or columns differ must also give them other keys: a
+/// program that has a slot in its cache reads the chunk, and changes the device, without reading
+/// this number ([`find`](super::devices::find), [`change`](super::devices::registration::change)).
+pub(super) const LAYOUT: u64 = 1;
 
 /// The error for a shard with another layout, to which its number and [`LAYOUT`] are appended.
 const OTHER_LAYOUT: &str = "the app's devices were written by another version of this program; \
@@ -35,10 +34,10 @@ const OTHER_LAYOUT: &str = "the app's devices were written by another version of
 
 /// Refuses a shard that has devices in another layout.
 pub(super) fn check(height: u64, layout: Option<u64>) -> Result<(), IndexError> {
-    let layout = layout.unwrap_or(1);
-    if height == 0 || layout == LAYOUT {
+    if height == 0 || layout == Some(LAYOUT) {
         return Ok(());
     }
+    let layout = layout.unwrap_or(0);
     // Not corrupt: another version of the program can read it, or the operator removes the app.
     let text = format!("{OTHER_LAYOUT}{layout}, {LAYOUT})");
     Err(IndexError::Refused(Refusal { reason: RefusalReason::OtherVersion, text }.into()))
@@ -69,8 +68,9 @@ pub(super) const CHANGE_LEN: usize = 2 + TIME_LEN;
 /// transport's code.
 pub(super) const HAS_CHANGE: u8 = 0x40;
 
-/// What the transport column stores for a device: the lowest four bits are the code, and one, of the transport in whose
-/// partitions it is, the highest four those of the one before, or 0 if no change is remembered. 0 stands for a free slot.
+/// Returns what the transport column stores for a device: the lowest four bits are the code, and
+/// one, of the transport in whose partitions it is, the highest four those of the one before, or 0
+/// if no change is remembered. 0 stands for a free slot.
 pub(super) const fn transport_byte(transport: TransportKind, before: Option<TransportKind>) -> u8 {
     let before = match before {
         Some(before) => before.code() + 1,

@@ -14,7 +14,7 @@
 //! - `keys` and `layout`: what is stored under which key, and how.
 //! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
-//! - `audit`: the audit trail. `broadcasts`: what is left of broadcasts.
+//! - `audit`: the audit trail.
 //! - `transfer`: apps that come from another store.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
@@ -23,7 +23,6 @@
 
 mod apps;
 mod audit;
-mod broadcasts;
 mod cache_hits;
 mod connection;
 mod devices;
@@ -45,6 +44,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use push_tls::client::ClientTls;
 
+pub use self::ledger::RedisLedger;
 use self::{
     cache_hits::CacheHits,
     connection::{Link, Server},
@@ -54,12 +54,11 @@ use self::{
     },
     dictionary::{DictionaryCache, dictionary_cache},
     keys::Keys,
-    ledger::{Swaps, swaps},
     scripts::Scripts,
 };
-use super::{Finding, Index, IndexError, Resources, TakesWrites, serials::Serials};
+use super::{Finding, IndexError, Resources, Store, TakesWrites, serials::Serials};
 
-/// How to connect to Redis, and how long to wait for it.
+/// Settings of the connections to Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisSettings {
     /// Authority and certificate for `rediss://` and `rediss-cluster://`; without it, the machine's
@@ -95,8 +94,6 @@ pub struct RedisIndex {
     context: Context,
     /// A random number that tells this program from others.
     program: u64,
-    /// Coalesces changes of ledger records.
-    swaps: Swaps,
     /// Coalesces lookups of devices.
     lookups: Lookups,
     /// Coalesces registrations of a few devices.
@@ -104,8 +101,8 @@ pub struct RedisIndex {
     serials: Serials,
 }
 
-/// What a group of coalesced calls needs: a group outlives the call that started it, so it owns its
-/// dependencies.
+/// The connections and caches of a group of coalesced calls: a group outlives the call that started
+/// it, so it owns its dependencies.
 #[derive(Clone)]
 struct Context {
     scripts: Arc<Scripts>,
@@ -145,7 +142,6 @@ impl RedisIndex {
             dictionary_cache: dictionary_cache(),
             table_cache: table_cache(),
             program: rand::random::<u64>() >> 1,
-            swaps: swaps(context.clone()),
             lookups: lookups(context.clone(), keys.clone()),
             registrations: registrations(context.clone(), keys, Arc::clone(&bulk)),
             serials: Serials::new(),
@@ -154,6 +150,16 @@ impl RedisIndex {
         };
         index.ping().await?;
         Ok(index)
+    }
+
+    /// Returns the ledger in this Redis, which uses the connections of the index.
+    pub fn ledger(&self) -> RedisLedger {
+        RedisLedger::new(
+            self.keys.clone(),
+            Arc::clone(&self.scripts),
+            Arc::clone(&self.quick),
+            Arc::clone(&self.bulk),
+        )
     }
 }
 
@@ -164,7 +170,7 @@ impl fmt::Debug for RedisIndex {
 }
 
 #[async_trait::async_trait]
-impl Index for RedisIndex {
+impl Store for RedisIndex {
     async fn ping(&self) -> Result<(), IndexError> {
         self.quick.read(&redis::cmd("PING")).await.map(drop)
     }
@@ -174,7 +180,7 @@ impl Index for RedisIndex {
     }
 
     async fn resources(&self) -> Result<Resources, IndexError> {
-        self.read_resources().await
+        Ok(Resources { stores: resources::read(&self.quick).await?, caches: self.caches() })
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {

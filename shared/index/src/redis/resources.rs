@@ -1,23 +1,28 @@
-//! What a Redis says of its memory.
+//! Reads the memory use of a Redis.
 
 use std::collections::HashMap;
 
-use super::{Context, RedisIndex, cache_hits::HitCount, connection::reply};
-use crate::{CacheUse, IndexError, Resources, StoreResources};
+use super::{
+    Context, RedisIndex,
+    cache_hits::HitCount,
+    connection::{Link, reply},
+};
+use crate::{CacheUse, IndexError, StoreResources};
+
+/// Reads the memory of every node, with one request to each.
+pub(super) async fn read(link: &Link) -> Result<Vec<StoreResources>, IndexError> {
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let mut stores = Vec::new();
+    for (node, answer) in link.each_node(&info).await? {
+        stores.push(memory(node, &reply::text(answer)?));
+    }
+    Ok(stores)
+}
 
 impl RedisIndex {
-    /// One request to each node.
-    pub(super) async fn read_resources(&self) -> Result<Resources, IndexError> {
-        let mut info = redis::cmd("INFO");
-        info.arg("memory");
-        let mut stores = Vec::new();
-        for (node, answer) in self.quick.each_node(&info).await? {
-            stores.push(memory(node, &reply::text(answer)?));
-        }
-        Ok(Resources { stores, caches: self.caches() })
-    }
-
-    fn caches(&self) -> Vec<CacheUse> {
+    /// The caches of this program.
+    pub(super) fn caches(&self) -> Vec<CacheUse> {
         let Context { slots, buckets, hits: counts, .. } = &self.context;
         let dictionaries = &self.dictionary_cache;
         let of = |cache, entries: usize, limit, counts: &HitCount| {

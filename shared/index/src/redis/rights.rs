@@ -14,8 +14,8 @@ const SUBJECT: &str = "redis rights";
 /// The key, in [`ON_KEYS`].
 const KEY: &str = "KEY";
 
-/// What programs and their scripts run on keys. Whether a command suits what the key holds does not
-/// matter. The last one removes the key.
+/// The commands that programs and their scripts run on keys. If a command suits what the key holds
+/// does not matter. The last one removes the key.
 const ON_KEYS: [&str; 40] = [
     "SET KEY 1 EX 60",
     "GETBIT KEY 0",
@@ -59,7 +59,7 @@ const ON_KEYS: [&str; 40] = [
     "DEL KEY",
 ];
 
-/// What needs no key. The script is one that the server does not have.
+/// The commands without a key. The server does not have the script.
 const OTHERS: [&str; 4] =
     ["TIME", "INFO server", "EVAL return 0", "EVALSHA 0000000000000000000000000000000000000000 0"];
 

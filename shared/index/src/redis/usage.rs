@@ -1,4 +1,4 @@
-//! What apps use of their quotas of messages: one hash an app, a field for each hour.
+//! The use of apps' quotas of messages: one hash an app, a field for each hour.
 
 use async_trait::async_trait;
 use push_model::{

@@ -1,4 +1,4 @@
-//! Whether Redis stores what is written: one key for a server, one on every master of a cluster.
+//! Writes a key to see if Redis stores it: one key for a server, one on every master of a cluster.
 //!
 //! A server that answers may still refuse writes: it became a replica, has too few replicas, no
 //! memory or no disk. Only a write shows that. In a cluster each master refuses for itself, and a
@@ -21,15 +21,15 @@ use super::{
 };
 use crate::{IndexError, Refusal, TakesWrites};
 
-/// How long the key is kept.
+/// The lifetime of the key.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// How long one master of several may take before it counts as unreachable. Less than a check of
-/// `/readyz` may take by default, so that a frozen master is told from a frozen cluster.
+/// Time after which one master of several counts as unreachable. Less than a check of `/readyz` may
+/// take by default, so that a frozen master is told from a frozen cluster.
 const ONE_MASTER: Duration = Duration::from_secs(1);
 
-/// How many numbers are tried for a key on a master: with so many, a master that has one hash slot
-/// of 16384 is missed once in ten thousand times.
+/// Numbers to try for a key on a master: with so many, a master that has one hash slot of 16384 is
+/// missed once in ten thousand times.
 const MOST_NUMBERS: u32 = 150_000;
 
 /// The hash slots of each master, by its address or id.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{Apps, IndexError};
 
-/// How many rows of a removed app are deleted in one transaction.
+/// Rows of a removed app to delete in one transaction.
 const REMOVE_STEP: i64 = 5000;
 
 pub(super) fn write(app: &App) -> Result<String, StoreError> {

@@ -1,4 +1,4 @@
-//! What `pushctl doctor` shows of the file.
+//! Findings of `pushctl doctor` about the file.
 
 use std::{fs, path::Path};
 

@@ -16,7 +16,6 @@
 
 mod apps;
 mod audit;
-mod broadcasts;
 mod devices;
 mod inspect;
 mod ledger;
@@ -34,12 +33,13 @@ use async_trait::async_trait;
 use push_sqlite::{Database, StoreError, StoreSettings};
 
 use self::devices::criteria::{CriteriaCache, criteria_cache};
-use crate::{Finding, Index, IndexError, Resources, StoreResources, TakesWrites, serials::Serials};
+pub use self::ledger::SqliteLedger;
+use crate::{Finding, IndexError, Resources, Store, StoreResources, TakesWrites, serials::Serials};
 
 /// Settings of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteIndexSettings {
-    /// The most slots of an app, which is the most devices it can have at once.
+    /// The most slots of an app, which is the most devices it can have.
     pub most_slots: u32,
     /// Settings of the file.
     pub store: StoreSettings,
@@ -109,13 +109,18 @@ impl SqliteIndex {
         Ok(Self { database, namespace, ledger_id, most_slots, criteria_cache, serials })
     }
 
+    /// Returns the ledger in this file.
+    pub fn ledger(&self) -> SqliteLedger {
+        SqliteLedger::new(self.database.clone(), self.ledger_id)
+    }
+
     fn namespace(&self) -> Arc<str> {
         Arc::clone(&self.namespace)
     }
 }
 
 #[async_trait]
-impl Index for SqliteIndex {
+impl Store for SqliteIndex {
     async fn ping(&self) -> Result<(), IndexError> {
         // An empty write shows that the writer runs and that no other process keeps the file
         // locked.
@@ -128,17 +133,22 @@ impl Index for SqliteIndex {
     }
 
     async fn resources(&self) -> Result<Resources, IndexError> {
-        let disk = self.database.disk_use().ok();
-        let store = StoreResources {
-            file: disk.map(|disk| disk.file),
-            disk_free: disk.map(|disk| disk.free),
-            readers: Some(self.database.readers()),
-            ..StoreResources::of_node(String::new())
-        };
-        Ok(Resources { stores: vec![store], caches: Vec::new() })
+        Ok(resources(&self.database))
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
         Ok(inspect::inspect(&self.database).await?)
     }
+}
+
+/// Reads what the file uses.
+fn resources(database: &Database) -> Resources {
+    let disk = database.disk_use().ok();
+    let store = StoreResources {
+        file: disk.map(|disk| disk.file),
+        disk_free: disk.map(|disk| disk.free),
+        readers: Some(database.readers()),
+        ..StoreResources::of_node(String::new())
+    };
+    Resources { stores: vec![store], caches: Vec::new() }
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{IndexError, Put, PutRefused, Scanned, Transfer};
 
-/// What the row of a name holds: the generation of the app, its record and its arrival.
+/// The row of a name: the generation of the app, its record and its arrival.
 type Row = (i64, Option<String>, Option<String>);
 
 fn row(sql: &Connection, namespace: &str, app: &AppId) -> Result<Option<Row>, StoreError> {
@@ -37,7 +37,7 @@ fn json(arrival: &Arrival) -> Result<String, StoreError> {
         .map_err(|error| StoreError::Unreadable(format!("an arrival: {error}")))
 }
 
-/// Whether this arrival may take the place of what the name has.
+/// Returns true if this arrival may take the place of what the name has.
 fn may_arrive(arrival: &Arrival, found: Option<&Row>) -> Result<bool, StoreError> {
     let Some((generation, record, before)) = found else { return Ok(true) };
     let is_of_generation = generation.cast_unsigned() == arrival.generation;

@@ -167,25 +167,7 @@ impl MessageId {
     /// differ.
     pub fn derive(app: &AppId, id_key: &IdKey, key: &[u8]) -> Self {
         let data = [id_key.bytes(), key].concat();
-        Self::of_digest(app, digest(b"push-message-id-of-keyed-app\0", app.as_str(), &data))
-    }
-
-    /// As [`MessageId::derive`] for an app that has no key for ids. Apps of different generations
-    /// with the same name have different ids for the same key.
-    ///
-    /// Neither an app's name nor a key has a NUL, which separates them in the digest.
-    pub fn from_idempotency_key(app: &AppId, generation: u64, key: &[u8]) -> Self {
-        let digest = match generation {
-            0 => digest(b"push-message-id\0", app.as_str(), key),
-            _ => {
-                let key = [&generation.to_be_bytes(), key].concat();
-                digest(b"push-message-id-of-later-app\0", app.as_str(), &key)
-            }
-        };
-        Self::of_digest(app, digest)
-    }
-
-    fn of_digest(app: &AppId, digest: [u8; 32]) -> Self {
+        let digest = digest(b"push-message-id\0", app.as_str(), &data);
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
         Self::with_checksum(app, Uuid::new_v8(id), 0)
@@ -316,14 +298,13 @@ mod tests {
     #[test]
     fn the_same_idempotency_key_gives_the_same_id_within_one_app_only() {
         let (a, b): (AppId, AppId) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let id = MessageId::from_idempotency_key(&a, 0, b"k");
-        assert_eq!(id, MessageId::from_idempotency_key(&a, 0, b"k"));
-        assert_ne!(id, MessageId::from_idempotency_key(&a, 0, b"l"));
-        assert_ne!(id, MessageId::from_idempotency_key(&b, 0, b"k"));
-        let later = MessageId::from_idempotency_key(&a, 1, b"k");
-        assert_eq!(later, MessageId::from_idempotency_key(&a, 1, b"k"));
-        assert_ne!(later, id, "another app of that name");
-        assert_eq!(later.origin(&AppKey::first(a.clone())), Origin::Derived);
+        let (of_first, of_later) = (IdKey::generate(), IdKey::generate());
+        let id = MessageId::derive(&a, &of_first, b"k");
+        assert_eq!(id, MessageId::derive(&a, &of_first, b"k"));
+        assert_ne!(id, MessageId::derive(&a, &of_first, b"l"));
+        assert_ne!(id, MessageId::derive(&b, &of_first, b"k"));
+        assert_ne!(id, MessageId::derive(&a, &of_later, b"k"), "another app of that name");
+        assert_eq!(id.origin(&AppKey::first(a.clone())), Origin::Derived);
     }
 
     #[test]
@@ -336,7 +317,7 @@ mod tests {
             assert!((before..=UnixMillis::now()).contains(&at), "{id}");
         }
         assert_eq!(
-            MessageId::from_idempotency_key(&a, 0, b"k").origin(&AppKey::first(a.clone())),
+            MessageId::derive(&a, &IdKey::from([0; 16]), b"k").origin(&AppKey::first(a.clone())),
             Origin::Derived
         );
         assert_eq!(MessageId::void(&a).origin(&AppKey::first(a.clone())), Origin::Foreign);

@@ -1,4 +1,4 @@
-//! What can go wrong between this engine and its server, and the [`QueueError`] for each case.
+//! Failures between this engine and its server, and the [`QueueError`] for each case.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) enum AmqpError {
     /// The connection or the channel could not be opened, or broke.
     #[error("the connection to RabbitMQ failed")]
     Broken(#[from] lapin::Error),
-    /// What answers is another service, or wants TLS.
+    /// Another service answers, or the server wants TLS.
     #[error("what answers there does not speak AMQP 0-9-1 without TLS")]
     OtherProtocol,
     /// The server properties could not be read.
@@ -46,17 +46,17 @@ pub(super) enum AmqpError {
     /// Messages wait and the consumer's prefetch is not used up, but none is delivered.
     #[error("RabbitMQ has messages and delivers none")]
     Starved,
-    /// A queue or an exchange exists with other properties. Only an operator can mend that, so the
-    /// text says how.
+    /// A queue or an exchange exists with other properties. Only an operator can fix that, so
+    /// the text says how.
     #[error(
-        "RabbitMQ has {name:?} with other properties than this version of the service declares. \
-         If an earlier version made it, stop every ingest, let the earlier workers empty it, stop \
-         them, delete it (rabbitmqctl delete_queue {name}), and start this version again"
+        "RabbitMQ has {name:?} with other properties than this version of the service declares: \
+         stop every ingest, let the workers of the version that made it empty it, stop them, \
+         delete it (rabbitmqctl delete_queue {name}), and start this version again"
     )]
     Mismatch {
         /// The queue or exchange.
         name: String,
-        /// What RabbitMQ says about it.
+        /// The answer of RabbitMQ.
         source: lapin::Error,
     },
     /// The channel was not in confirm mode: a bug in this engine.

@@ -55,7 +55,7 @@ use super::{
 /// the server itself.
 ///
 /// # Errors
-/// What is wrong with the namespace.
+/// If the namespace has another form.
 pub fn queue_names(namespace: &str) -> Result<Vec<String>, String> {
     let names = Names::new(push_model::namespace::namespace(namespace)?);
     Ok(names.topology().queues.into_iter().map(|queue| queue.name).collect())
@@ -72,7 +72,8 @@ pub struct AmqpQueue {
     /// Why nothing should be published: an alarm or a policy.
     blocked: watch::Receiver<Option<Arc<str>>>,
     ages: Ages,
-    /// Whether each consumer has a session. Closed when its consumer has ended.
+    /// The state of each consumer's session: true if it has one. Closed when its consumer has
+    /// ended.
     sessions: Mutex<Vec<watch::Receiver<bool>>>,
     /// The lanes that are consumed, or are to be once a connection can be opened.
     consumed: Mutex<BTreeSet<&'static str>>,
@@ -80,7 +81,7 @@ pub struct AmqpQueue {
     closing: CancellationToken,
 }
 
-/// How old the first message of each lane can be.
+/// The greatest age of the first message of each lane.
 #[derive(Debug)]
 struct Ages {
     jobs: Arc<HeadAge>,

@@ -18,11 +18,11 @@ pub struct AmqpSettings {
     pub connect_timeout: Duration,
     /// Longest wait for the answer to a request other than a publish.
     pub request_timeout: Duration,
-    /// How long a confirm should take. A publish for an operator's command waits no longer. Every
+    /// The expected time of a confirm. A publish for an operator's command waits no longer. Every
     /// other publish waits on, but a session in which a confirm takes three times as long, while
     /// the server has not blocked it, is ended.
     pub publish_timeout: Duration,
-    /// The most publishes that wait for their confirms at once; further ones wait for a permit.
+    /// The most publishes that wait for their confirms; further ones wait for a permit.
     /// This also bounds the memory that they take.
     pub publishes_in_flight: usize,
     /// First pause before a lost connection is opened again; each further one is twice as long.

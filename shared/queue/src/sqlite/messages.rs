@@ -29,7 +29,7 @@ pub(super) struct Claim {
 #[derive(Debug)]
 pub(super) struct ClaimedMessage {
     pub(super) claim: Claim,
-    /// How often it was delivered, including this time.
+    /// The number of its deliveries, including this one.
     pub(super) deliveries: u32,
     pub(super) payload: Bytes,
 }
@@ -82,14 +82,14 @@ pub(super) fn publish_dead(
     Ok(())
 }
 
-/// Whether [`claim`] would claim anything.
+/// Returns true if [`claim`] would claim anything.
 pub(super) fn has_ready(sql: &Connection, lane: i64, now: UnixMillis) -> Result<bool, StoreError> {
     let statement = "SELECT EXISTS (SELECT 1 FROM ready WHERE lane = ?1 AND holder IS NULL)
         OR EXISTS (SELECT 1 FROM delayed WHERE lane = ?1 AND due <= ?2)";
     Ok(sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?)
 }
 
-/// How many messages wait or are claimed, including those whose delay is over.
+/// Returns how many messages wait or are claimed, including those whose delay is over.
 pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64, StoreError> {
     let statement = "SELECT (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NULL)
         + (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NOT NULL)
@@ -99,7 +99,8 @@ pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64,
     Ok(count.unsigned_abs())
 }
 
-/// What the lanes hold. Only programs with a lease have consumers, and each consumes all lanes.
+/// Returns what the lanes hold. Only programs with a lease have consumers, and each consumes all
+/// lanes.
 pub(super) fn counts(
     sql: &Connection,
     lanes: &Lanes,
@@ -119,9 +120,9 @@ pub(super) fn counts(
             + (SELECT count(*) FROM delayed WHERE lane = ?1 AND due <= ?2)";
         let first = "SELECT published_at FROM ready JOIN body ON body.id = ready.body
             WHERE lane = ?1 AND holder IS NULL ORDER BY place LIMIT 1";
-        let published_at: Option<Option<i64>> =
+        let published_at: Option<i64> =
             sql.prepare_cached(first)?.query_row([id], |row| row.get(0)).optional()?;
-        let published_at = published_at.flatten().map(|at| UnixMillis(at.unsigned_abs()));
+        let published_at = published_at.map(|at| UnixMillis(at.unsigned_abs()));
         *all.lane_mut(lane) = LaneCounts {
             ready: number(ready, &[id, now_ms])?,
             consumers,
@@ -199,7 +200,7 @@ pub(super) fn acknowledge(sql: &Connection, claim: Claim) -> Result<bool, StoreE
     Ok(body.is_some())
 }
 
-/// Gives a claimed message back. One that was not handed out does not count as delivered. Does
+/// Gives a claimed message back. A message that was not handed out does not count as delivered. Does
 /// nothing if the claim does not hold any more.
 pub(super) fn give_back(
     sql: &Connection,

@@ -8,10 +8,10 @@
 //! - A heartbeat is a counter, not a time: each holder measures the lease of another with its own
 //!   monotonic clock, so a wall clock that jumps ends no lease.
 //! - A program finds the messages that others publish by polling ([`SqliteQueueSettings::poll`]);
-//!   within a program consumers are woken at once.
+//!   within a program consumers are woken immediately.
 //!
 //! Structures: the tables are in [`schema`], the statements on them in [`messages`], [`leases`]
-//! and [`dead_letters`]. A [`consumer`] claims several messages at once and hands them out one by
+//! and [`dead_letters`]. A [`consumer`] claims several messages together and hands them out one by
 //! one. A delivery that is dropped without being settled goes onto a list in [`shared`], which the
 //! background task ([`maintenance`]) works off, because dropping cannot wait.
 //!
@@ -49,7 +49,7 @@ use super::{
     Consumer, DeadLetter, DiskUse, Lane, MAX_DELAY, Queue, QueueCounts, QueueError, ReaderUse,
 };
 
-/// How many dead letters are moved or deleted in one transaction.
+/// Dead letters to move or delete in one transaction.
 const DEAD_GROUP: usize = 256;
 
 impl From<StoreError> for QueueError {

@@ -18,8 +18,7 @@ use crate::Lane;
 pub(super) const SCHEMA: Schema = Schema {
     purpose: "push queue",
     application_id: 0x5055_5351, // "PUSQ"
-    migrations: &[
-        "
+    migrations: &["
         CREATE TABLE lane (
             id INTEGER PRIMARY KEY,
             namespace TEXT NOT NULL,
@@ -28,7 +27,9 @@ pub(super) const SCHEMA: Schema = Schema {
         ) STRICT;
         CREATE TABLE body (
             id INTEGER PRIMARY KEY,
-            payload BLOB NOT NULL
+            payload BLOB NOT NULL,
+            -- In Unix milliseconds.
+            published_at INTEGER NOT NULL
         ) STRICT;
         CREATE TABLE ready (
             -- Never used twice, so that a late answer cannot mean another message.
@@ -58,12 +59,7 @@ pub(super) const SCHEMA: Schema = Schema {
             id INTEGER PRIMARY KEY,
             beat INTEGER NOT NULL
         ) STRICT;
-    ",
-        "
-        -- In milliseconds since 1970; none for what an earlier version published.
-        ALTER TABLE body ADD COLUMN published_at INTEGER;
-    ",
-    ],
+    "],
 };
 
 /// The rows of `lane` that belong to one namespace.

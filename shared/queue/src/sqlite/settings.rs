@@ -7,17 +7,17 @@ use push_sqlite::StoreSettings;
 /// Settings of the SQLite engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteQueueSettings {
-    /// How long a holder may send no heartbeat before its deliveries are taken back. They are
+    /// Time without a heartbeat after which a holder's deliveries are taken back. They are
     /// delivered again within this time and two heartbeats.
     pub lease: Duration,
     /// Interval of heartbeats: several in a lease.
     pub heartbeat: Duration,
-    /// How often a waiting consumer looks for messages that other processes have published, and for
-    /// delayed messages whose delay is over.
+    /// The pause between looks of a waiting consumer for messages that other processes have
+    /// published, and for delayed messages whose delay is over.
     pub poll: Duration,
-    /// The most messages that a consumer claims at once.
+    /// The most messages that a consumer claims together.
     pub claim_size: u16,
-    /// How long a consumer waits after a failure before it tries again.
+    /// The pause of a consumer after a failure.
     pub retry_after: Duration,
     /// Settings of the file.
     pub store: StoreSettings,

@@ -24,7 +24,7 @@ use crate::Lane;
 #[derive(Debug)]
 pub(super) struct DroppedDelivery {
     pub(super) claim: Claim,
-    /// Whether [`Consumer::next`](crate::Consumer::next) returned it.
+    /// True if [`Consumer::next`](crate::Consumer::next) returned it.
     pub(super) handed_out: bool,
     /// The delivery counts as unsettled until it is given back, which also bounds how many there
     /// can be.
@@ -70,12 +70,12 @@ impl Shared {
         }
     }
 
-    /// Makes the consumers of a lane look for messages at once.
+    /// Makes the consumers of a lane look for messages now.
     pub(super) fn wake(&self, lane: Lane) {
         self.waker(lane).send_replace(());
     }
 
-    /// Makes all consumers look for messages at once.
+    /// Makes all consumers look for messages now.
     pub(super) fn wake_all(&self) {
         for lane in Lane::QUEUES {
             self.wake(lane);

@@ -1,5 +1,5 @@
-//! What only this engine has: leases, several processes on one file, and reopening. What every
-//! engine promises is tested by the contract in `tests/suites/queue`.
+//! Tests of what only this engine has: leases, several processes on one file, and reopening. What
+//! every engine promises is tested by the contract in `tests/suites/queue`.
 
 use std::{mem, path::PathBuf};
 
@@ -42,12 +42,12 @@ async fn next_text(consumer: &mut Box<dyn Consumer>) -> String {
     text
 }
 
-/// Whether nothing comes while the consumer looks several times.
+/// Returns true if nothing comes while the consumer looks several times.
 async fn stays_empty(consumer: &mut Box<dyn Consumer>) -> bool {
     timeout(Duration::from_millis(100), consumer.next()).await.is_err()
 }
 
-/// What the death of a process leaves: no heartbeat, and no delivery given back.
+/// Leaves what a dead process leaves: no heartbeat, and no delivery given back.
 async fn die(queue: SqliteQueue, deliveries: Vec<Delivery>) {
     if let Some(task) = queue.maintenance.lock().await.take() {
         task.abort();

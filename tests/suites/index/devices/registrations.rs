@@ -152,7 +152,7 @@ async fn a_shard_that_fails_fails_only_its_own_registrations() {
     // The layout of another version of the program.
     let failing = shard("c0");
     let shard_key = format!("{namespace}:{{{}/{failing}}}", key());
-    ask(&mut admin, &["HSET", &shard_key, "layout", "4"]).await;
+    ask(&mut admin, &["HSET", &shard_key, "layout", "2"]).await;
 
     let (mut failed, mut registered) = (0, 0);
     // In calls of two devices and of one; some calls of two have a device in the failing shard and

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_index::{Index, recall_everywhere};
+use push_index::{Ledger, recall_everywhere};
 use push_model::{
     ids::{AudienceKind, MessageId},
     ledger::{
@@ -19,16 +19,16 @@ use super::fill::{
 };
 use crate::index::support::{app, key};
 
-pub(crate) async fn within_its_limit_nothing_is_evicted(index: &dyn Index) {
-    let steps = write(index, beginning(), STEPS / 4).await;
-    let bytes = measure(index).await;
-    let round = rounds(index, bytes + bytes / 4).await;
+pub(crate) async fn within_its_limit_nothing_is_evicted(ledger: &dyn Ledger) {
+    let steps = write(ledger, beginning(), STEPS / 4).await;
+    let bytes = measure(ledger).await;
+    let round = rounds(ledger, bytes + bytes / 4).await;
     assert_eq!((round.history.evicted, round.more), (0, false), "{round:?}");
-    assert_eq!(kept(index, &steps).await, [EACH; STEPS / 4]);
-    assert_eq!(index.evicted_until(&key(), &steps[0][0]).await.unwrap(), None);
+    assert_eq!(kept(ledger, &steps).await, [EACH; STEPS / 4]);
+    assert_eq!(ledger.evicted_until(&key(), &steps[0][0]).await.unwrap(), None);
 }
 
-pub(crate) async fn the_oldest_closed_entries_go_first_and_an_open_one_never(index: &dyn Index) {
+pub(crate) async fn the_oldest_closed_entries_go_first_and_an_open_one_never(ledger: &dyn Ledger) {
     let beginning = beginning();
     // Older than all others, and on pages of their own.
     let early = |hours: u64| UnixMillis(beginning.0 - hours * 3_600_000);
@@ -37,16 +37,16 @@ pub(crate) async fn the_oldest_closed_entries_go_first_and_an_open_one_never(ind
         .collect();
     let broadcast = MessageId::issue_at(&app(), AudienceKind::Broadcast, early(5));
     for message in &open {
-        index.begin(&new_entry(*message)).await.unwrap();
+        ledger.begin(&new_entry(*message)).await.unwrap();
     }
     let no_plan = NewEntry { plan: None, claim: None, ..new_entry(broadcast) };
-    index.begin(&no_plan).await.unwrap();
+    ledger.begin(&no_plan).await.unwrap();
 
-    let steps = write(index, beginning, STEPS).await;
-    let bytes = measure(index).await;
-    let EvictionRound { history, .. } = rounds(index, bytes / 2).await;
+    let steps = write(ledger, beginning, STEPS).await;
+    let bytes = measure(ledger).await;
+    let EvictionRound { history, .. } = rounds(ledger, bytes / 2).await;
     assert!(history.bytes <= bytes / 2, "{history:?}");
-    let kept = kept(index, &steps).await;
+    let kept = kept(ledger, &steps).await;
     let (oldest, newest) = (&kept[..STEPS / 4], &kept[STEPS * 3 / 4..]);
     assert!(oldest.iter().all(|kept| *kept == 0), "{kept:?}");
     assert!(newest.iter().all(|kept| *kept == EACH), "{kept:?}");
@@ -54,18 +54,18 @@ pub(crate) async fn the_oldest_closed_entries_go_first_and_an_open_one_never(ind
     assert_eq!(history.evicted, gone as u64, "{kept:?}");
 
     // Open entries stay even if the limit leaves room for none.
-    rounds(index, 0).await;
+    rounds(ledger, 0).await;
     for message in open.iter().chain([&broadcast]) {
-        let entry = entry(index, message).await;
+        let entry = entry(ledger, message).await;
         assert!(entry.is_some_and(|entry| !entry.is_closed()), "an open entry stays");
     }
 }
 
-pub(crate) async fn a_broadcast_that_is_closed_is_evicted_with_its_partitions(index: &dyn Index) {
+pub(crate) async fn a_broadcast_that_is_closed_is_evicted_with_its_partitions(ledger: &dyn Ledger) {
     let message = MessageId::issue(&app(), AudienceKind::Broadcast);
     let plan = Plan::of(push_model::device::TransportKind::Mqtt, vec![Vec::new(), Vec::new()]);
-    index.begin(&NewEntry { plan: None, claim: None, ..new_entry(message) }).await.unwrap();
-    assert_eq!(index.plan(&key(), &message, &plan).await.unwrap(), Some(plan));
+    ledger.begin(&NewEntry { plan: None, claim: None, ..new_entry(message) }).await.unwrap();
+    assert_eq!(ledger.plan(&key(), &message, &plan).await.unwrap(), Some(plan));
     for partition in 0..2 {
         let outcomes = Outcomes { sent: 5, ..Outcomes::default() };
         let step = Advance {
@@ -78,23 +78,23 @@ pub(crate) async fn a_broadcast_that_is_closed_is_evicted_with_its_partitions(in
             keep_until: None,
         };
         // The entry is open until the last partition has ended.
-        rounds(index, 0).await;
-        assert!(!entry(index, &message).await.unwrap().is_closed());
-        let advanced = index.advance(&key(), &message, &step).await.unwrap();
+        rounds(ledger, 0).await;
+        assert!(!entry(ledger, &message).await.unwrap().is_closed());
+        let advanced = ledger.advance(&key(), &message, &step).await.unwrap();
         assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
     }
     // Kept until it expires: until then a task of it may be delivered again, which would begin the
     // broadcast anew without its entry.
-    rounds(index, 0).await;
-    assert!(entry(index, &message).await.is_some_and(|entry| entry.is_closed()));
+    rounds(ledger, 0).await;
+    assert!(entry(ledger, &message).await.is_some_and(|entry| entry.is_closed()));
     let expired = UnixMillis::now().plus(Duration::from_hours(2));
-    let round = rounds_at(index, 0, expired).await;
-    assert_eq!(entry(index, &message).await, None, "{round:?}");
+    let round = rounds_at(ledger, 0, expired).await;
+    assert_eq!(entry(ledger, &message).await, None, "{round:?}");
     assert_eq!((round.history.evicted, round.history.oldest), (1, None), "{round:?}");
-    assert!(index.evicted_until(&key(), &message).await.unwrap() >= message.time());
+    assert!(ledger.evicted_until(&key(), &message).await.unwrap() >= message.time());
 }
 
-pub(crate) async fn what_never_closes_keeps_no_other_entry_from_being_evicted(index: &dyn Index) {
+pub(crate) async fn what_never_closes_keeps_no_other_entry_from_being_evicted(ledger: &dyn Ledger) {
     // Messages that were recalled and that no worker ever begins: more than a round looks at, each
     // on a page of its own, and older than all others.
     let before = |steps: u64| UnixMillis(beginning().0 - APART.as_millis() as u64 * steps);
@@ -103,80 +103,80 @@ pub(crate) async fn what_never_closes_keeps_no_other_entry_from_being_evicted(in
         .collect();
     join_all(ahead.iter().map(|message| async {
         let outcome =
-            recall_everywhere(index, &key(), message, UnixMillis::now(), RETENTION).await.unwrap();
+            recall_everywhere(ledger, &key(), message, UnixMillis::now(), RETENTION).await.unwrap();
         assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
     }))
     .await;
-    let of_recalls = measure(index).await;
-    write(index, beginning(), STEPS).await;
-    let all = measure(index).await;
+    let of_recalls = measure(ledger).await;
+    write(ledger, beginning(), STEPS).await;
+    let all = measure(ledger).await;
     let limit = of_recalls + (all - of_recalls) / 2;
-    let mut history = rounds(index, limit).await.history;
+    let mut history = rounds(ledger, limit).await.history;
     for _ in 0..10 {
-        history = rounds(index, limit).await.history;
+        history = rounds(ledger, limit).await.history;
     }
     assert!(history.bytes <= limit, "{history:?} of {all}");
-    assert!(entry(index, &ahead[0]).await.is_some(), "a recall of now is remembered");
+    assert!(entry(ledger, &ahead[0]).await.is_some(), "a recall of now is remembered");
     // An hour later they are evicted too: otherwise recalls alone could fill the ledger.
     let later = UnixMillis::now().plus(Duration::from_hours(1));
-    let mut history = rounds_at(index, 0, later).await.history;
+    let mut history = rounds_at(ledger, 0, later).await.history;
     for _ in 0..10 {
-        history = rounds_at(index, 0, later).await.history;
+        history = rounds_at(ledger, 0, later).await.history;
     }
     for message in &ahead {
-        assert_eq!(entry(index, message).await, None, "{history:?}");
+        assert_eq!(entry(ledger, message).await, None, "{history:?}");
     }
 }
 
-pub(crate) async fn a_push_that_was_tried_again_takes_no_more_than_others(index: &dyn Index) {
+pub(crate) async fn a_push_that_was_tried_again_takes_no_more_than_others(ledger: &dyn Ledger) {
     const PUSHES: usize = 2000;
     let once: Vec<_> = (0..PUSHES).map(|_| MessageId::issue_named(&app())).collect();
-    join_all(once.iter().map(|message| finish(index, message))).await;
-    let of_once = measure(index).await;
-    join_all((0..PUSHES).map(|_| finish_by_retry(index, MessageId::issue_named(&app())))).await;
-    let of_retried = measure(index).await - of_once;
+    join_all(once.iter().map(|message| finish(ledger, message))).await;
+    let of_once = measure(ledger).await;
+    join_all((0..PUSHES).map(|_| finish_by_retry(ledger, MessageId::issue_named(&app())))).await;
+    let of_retried = measure(ledger).await - of_once;
     let ratio = of_retried as f64 / of_once as f64;
     assert!(ratio < 2.0, "{of_retried} bytes, and {of_once} of as many others");
 }
 
 pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sent(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
 ) {
     let [at_once, by_retry, open] = [(); 3].map(|()| MessageId::issue_named(&app()));
-    finish(index, &at_once).await;
-    finish_by_retry(index, by_retry).await;
-    index.begin(&new_entry(open)).await.unwrap();
+    finish(ledger, &at_once).await;
+    finish_by_retry(ledger, by_retry).await;
+    ledger.begin(&new_entry(open)).await.unwrap();
     let other_job = 7;
     for message in [&at_once, &by_retry] {
-        assert!(!index.was_evicted(&key(), message, 0).await.unwrap(), "its entry is there");
+        assert!(!ledger.was_evicted(&key(), message, 0).await.unwrap(), "its entry is there");
     }
-    rounds(index, 0).await;
+    rounds(ledger, 0).await;
     for message in [&at_once, &by_retry] {
-        assert_eq!(entry(index, message).await, None);
-        assert!(index.was_evicted(&key(), message, 0).await.unwrap());
-        assert!(!index.was_evicted(&key(), message, other_job).await.unwrap());
+        assert_eq!(entry(ledger, message).await, None);
+        assert!(ledger.was_evicted(&key(), message, 0).await.unwrap());
+        assert!(!ledger.was_evicted(&key(), message, other_job).await.unwrap());
     }
-    assert!(!index.was_evicted(&key(), &open, 0).await.unwrap());
-    assert!(!index.was_evicted(&key(), &MessageId::issue_named(&app()), 0).await.unwrap());
+    assert!(!ledger.was_evicted(&key(), &open, 0).await.unwrap());
+    assert!(!ledger.was_evicted(&key(), &MessageId::issue_named(&app()), 0).await.unwrap());
 
     // With a time to live of 0 or by a clock that is behind, it is sent shortly after its expiry.
     let just_expired = MessageId::issue_named(&app());
-    finish(index, &just_expired).await;
+    finish(ledger, &just_expired).await;
     let shortly_after = UnixMillis::now().plus(Duration::from_mins(60)).plus_seconds(30);
-    rounds_at(index, 0, shortly_after).await;
-    assert!(index.was_evicted(&key(), &just_expired, 0).await.unwrap());
+    rounds_at(ledger, 0, shortly_after).await;
+    assert!(ledger.was_evicted(&key(), &just_expired, 0).await.unwrap());
 
     // What has expired long ago is not sent again, so nothing has to be remembered of it.
     let expired = MessageId::issue_named(&app());
-    finish(index, &expired).await;
-    rounds_at(index, 0, UnixMillis::now().plus(Duration::from_hours(2))).await;
-    assert_eq!(entry(index, &expired).await, None);
-    assert!(!index.was_evicted(&key(), &expired, 0).await.unwrap());
+    finish(ledger, &expired).await;
+    rounds_at(ledger, 0, UnixMillis::now().plus(Duration::from_hours(2))).await;
+    assert_eq!(entry(ledger, &expired).await, None);
+    assert!(!ledger.was_evicted(&key(), &expired, 0).await.unwrap());
 }
 
 /// Sends a message to one device, at the second try.
-async fn finish_by_retry(index: &dyn Index, message: MessageId) {
-    let entry = index.begin(&new_entry(message)).await.unwrap();
+async fn finish_by_retry(ledger: &dyn Ledger, message: MessageId) {
+    let entry = ledger.begin(&new_entry(message)).await.unwrap();
     let begun = entry.partition(0).state;
     let waits = PartitionState { step: 1, checkpoint: Checkpoint::End, ..begun };
     let due_at = UnixMillis::now();
@@ -201,7 +201,7 @@ async fn finish_by_retry(index: &dyn Index, message: MessageId) {
         ..first.clone()
     };
     for step in [first, second] {
-        let advanced = index.advance(&key(), &message, &step).await.unwrap();
+        let advanced = ledger.advance(&key(), &message, &step).await.unwrap();
         assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_index::Index;
+use push_index::Ledger;
 use push_model::{
     ids::{AudienceKind, MessageId},
     ledger::{
@@ -53,8 +53,8 @@ pub(super) fn new_entry(message_id: MessageId) -> NewEntry {
 }
 
 /// Begins the entry of a message to one device, and closes it.
-pub(super) async fn finish(index: &dyn Index, message: &MessageId) {
-    let entry = index.begin(&new_entry(*message)).await.unwrap();
+pub(super) async fn finish(ledger: &dyn Ledger, message: &MessageId) {
+    let entry = ledger.begin(&new_entry(*message)).await.unwrap();
     let outcomes = Outcomes { sent: 1, ..Outcomes::default() };
     let step = Advance {
         dedup_nonce: 0,
@@ -65,13 +65,13 @@ pub(super) async fn finish(index: &dyn Index, message: &MessageId) {
         counts: Counts { targeted: 1, outcomes, ..Counts::default() },
         keep_until: None,
     };
-    let advanced = index.advance(&key(), message, &step).await.unwrap();
+    let advanced = ledger.advance(&key(), message, &step).await.unwrap();
     assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
 }
 
 /// Closed entries for the messages of so many steps; their ids by step, the oldest first.
 pub(super) async fn write(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
     beginning: UnixMillis,
     steps: usize,
 ) -> Vec<Vec<MessageId>> {
@@ -80,34 +80,34 @@ pub(super) async fn write(
         let at = beginning.plus(APART * step as u32);
         let ids: Vec<_> =
             (0..EACH).map(|_| MessageId::issue_at(&app(), AudienceKind::Named, at)).collect();
-        join_all(ids.iter().map(|id| finish(index, id))).await;
+        join_all(ids.iter().map(|id| finish(ledger, id))).await;
         all.push(ids);
     }
     all
 }
 
-pub(super) async fn entry(index: &dyn Index, message: &MessageId) -> Option<Entry> {
-    index.entry(&key(), message).await.unwrap()
+pub(super) async fn entry(ledger: &dyn Ledger, message: &MessageId) -> Option<Entry> {
+    ledger.entry(&key(), message).await.unwrap()
 }
 
 /// Returns how many messages of each step have an entry.
-pub(super) async fn kept(index: &dyn Index, steps: &[Vec<MessageId>]) -> Vec<usize> {
+pub(super) async fn kept(ledger: &dyn Ledger, steps: &[Vec<MessageId>]) -> Vec<usize> {
     let mut kept = Vec::new();
     for ids in steps {
-        let entries = join_all(ids.iter().map(|id| entry(index, id))).await;
+        let entries = join_all(ids.iter().map(|id| entry(ledger, id))).await;
         kept.push(entries.iter().flatten().count());
     }
     kept
 }
 
 /// Runs rounds until there is nothing more to evict now; returns the last one.
-pub(super) async fn rounds(index: &dyn Index, limit: u64) -> EvictionRound {
-    rounds_at(index, limit, UnixMillis::now()).await
+pub(super) async fn rounds(ledger: &dyn Ledger, limit: u64) -> EvictionRound {
+    rounds_at(ledger, limit, UnixMillis::now()).await
 }
 
-pub(super) async fn rounds_at(index: &dyn Index, limit: u64, now: UnixMillis) -> EvictionRound {
+pub(super) async fn rounds_at(ledger: &dyn Ledger, limit: u64, now: UnixMillis) -> EvictionRound {
     for _ in 0..ROUNDS {
-        let round = index.keep_within(limit, now).await.unwrap();
+        let round = ledger.keep_within(limit, now).await.unwrap();
         if !round.more {
             return round;
         }
@@ -116,6 +116,6 @@ pub(super) async fn rounds_at(index: &dyn Index, limit: u64, now: UnixMillis) ->
 }
 
 /// The size of the ledger, in bytes.
-pub(super) async fn measure(index: &dyn Index) -> u64 {
-    rounds(index, u64::MAX >> 1).await.history.bytes
+pub(super) async fn measure(ledger: &dyn Ledger) -> u64 {
+    rounds(ledger, u64::MAX >> 1).await.history.bytes
 }

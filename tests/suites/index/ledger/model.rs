@@ -3,8 +3,9 @@
 //! Engines keep an entry in several forms and change from one to the other. Whatever steps come in
 //! whatever order, engine and model give the same answers.
 
-use push_index::Index;
+use push_index::Ledger;
 use push_model::{
+    id_key::IdKey,
     ids::{ClientId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Checkpoint, Claim, Counts, EarlyRecall, Entry, FailReason,
@@ -72,7 +73,7 @@ impl Steps {
     fn new(seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         let message = match random.random_ratio(1, 4) {
-            true => MessageId::from_idempotency_key(&app(), 0, &random.random::<[u8; 8]>()),
+            true => MessageId::derive(&app(), &IdKey::from([0; 16]), &random.random::<[u8; 8]>()),
             false => MessageId::issue_named(&app()),
         };
         let range = |shard| SlotRange { shard, from: 0, to: 10 };
@@ -172,7 +173,7 @@ impl Steps {
     }
 }
 
-pub(crate) async fn every_engine_keeps_what_the_model_keeps(index: &dyn Index) {
+pub(crate) async fn every_engine_keeps_what_the_model_keeps(ledger: &dyn Ledger) {
     for seed in 0..MESSAGES {
         let (mut steps, mut model) = (Steps::new(seed), Model::default());
         let message = steps.message;
@@ -182,25 +183,25 @@ pub(crate) async fn every_engine_keeps_what_the_model_keeps(index: &dyn Index) {
                 0..3 => {
                     let new = steps.new_entry();
                     let expected = model.begin(&new);
-                    let entry = index.begin(&new).await.unwrap();
+                    let entry = ledger.begin(&new).await.unwrap();
                     assert_eq!(entry, expected, "{at}: {new:?}");
                 }
                 3..9 => {
                     let step = steps.advance(model.entry.as_ref());
                     let expected = model.advance(&step);
-                    let advanced = index.advance(&key(), &message, &step).await.unwrap();
+                    let advanced = ledger.advance(&key(), &message, &step).await.unwrap();
                     assert_eq!(advanced, expected, "{at}: {step:?}");
                 }
                 _ => {
                     let recall = steps.recall();
                     let expected = model.recall(message, &recall);
-                    let outcome = index.recall(&key(), &message, &recall).await.unwrap();
+                    let outcome = ledger.recall(&key(), &message, &recall).await.unwrap();
                     assert_eq!(outcome, expected, "{at}: {recall:?}");
                 }
             }
-            assert_eq!(index.entry(&key(), &message).await.unwrap(), model.entry, "{at}");
+            assert_eq!(ledger.entry(&key(), &message).await.unwrap(), model.entry, "{at}");
             for partition in 0..2 {
-                let view = index.partition(&key(), &message, partition).await.unwrap();
+                let view = ledger.partition(&key(), &message, partition).await.unwrap();
                 let expected = model.entry.as_ref().map(|entry| entry.view(partition));
                 assert_eq!(view, expected, "{at}, partition {partition}");
             }

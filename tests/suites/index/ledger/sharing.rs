@@ -2,7 +2,7 @@
 //! its share.
 
 use futures::{StreamExt, stream};
-use push_index::Index;
+use push_index::Ledger;
 use push_model::{
     app::AppKey,
     ids::{AppTag, AudienceKind, MessageId, PageField},
@@ -25,8 +25,8 @@ fn entry_of(app: &AppKey, message: MessageId) -> NewEntry {
 }
 
 /// Begins the entry of a message to one device, and closes it.
-async fn finish(index: &dyn Index, app: &AppKey, message: MessageId) {
-    let entry = index.begin(&entry_of(app, message)).await.unwrap();
+async fn finish(ledger: &dyn Ledger, app: &AppKey, message: MessageId) {
+    let entry = ledger.begin(&entry_of(app, message)).await.unwrap();
     let outcomes = Outcomes { sent: 1, ..Outcomes::default() };
     let step = Advance {
         dedup_nonce: 0,
@@ -37,13 +37,13 @@ async fn finish(index: &dyn Index, app: &AppKey, message: MessageId) {
         counts: Counts { targeted: 1, outcomes, ..Counts::default() },
         keep_until: None,
     };
-    let advanced = index.advance(app, &message, &step).await.unwrap();
+    let advanced = ledger.advance(app, &message, &step).await.unwrap();
     assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
 }
 
 /// Returns how many of these messages have an entry.
-async fn kept(index: &dyn Index, app: &AppKey, messages: &[MessageId]) -> usize {
-    let entries = stream::iter(messages).map(|message| index.entry(app, message));
+async fn kept(ledger: &dyn Ledger, app: &AppKey, messages: &[MessageId]) -> usize {
+    let entries = stream::iter(messages).map(|message| ledger.entry(app, message));
     entries
         .buffer_unordered(64)
         .filter(|entry| {
@@ -54,13 +54,13 @@ async fn kept(index: &dyn Index, app: &AppKey, messages: &[MessageId]) -> usize 
         .await
 }
 
-async fn finish_all(index: &dyn Index, app: &AppKey, messages: &[MessageId]) {
-    let all = stream::iter(messages).map(|message| finish(index, app, *message));
+async fn finish_all(ledger: &dyn Ledger, app: &AppKey, messages: &[MessageId]) {
+    let all = stream::iter(messages).map(|message| finish(ledger, app, *message));
     all.buffer_unordered(64).collect::<()>().await;
 }
 
 pub(crate) async fn a_quiet_app_keeps_its_history_while_a_loud_one_overflows_the_ledger(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
 ) {
     const STEPS: u32 = 20;
     let (quiet, loud) = (named("quiet"), named("loud"));
@@ -76,28 +76,28 @@ pub(crate) async fn a_quiet_app_keeps_its_history_while_a_loud_one_overflows_the
             ids.push(MessageId::issue_at(&app.id, AudienceKind::Named, at));
         }
     }
-    finish_all(index, &quiet, &of_quiet).await;
-    finish_all(index, &loud, &of_loud).await;
-    let bytes = measure(index).await;
-    let history = rounds(index, bytes / 2).await.history;
+    finish_all(ledger, &quiet, &of_quiet).await;
+    finish_all(ledger, &loud, &of_loud).await;
+    let bytes = measure(ledger).await;
+    let history = rounds(ledger, bytes / 2).await.history;
     assert!(history.bytes <= bytes / 2 && history.evicted > 0, "{history:?}");
-    assert_eq!(kept(index, &quiet, &of_quiet).await, of_quiet.len(), "{history:?}");
+    assert_eq!(kept(ledger, &quiet, &of_quiet).await, of_quiet.len(), "{history:?}");
     let (oldest, newest) = of_loud.split_at(of_loud.len() / 4);
-    assert_eq!(kept(index, &loud, oldest).await, 0, "its oldest go first");
+    assert_eq!(kept(ledger, &loud, oldest).await, 0, "its oldest go first");
     let newest = &newest[newest.len() * 2 / 3..];
-    assert_eq!(kept(index, &loud, newest).await, newest.len(), "and its newest stay");
+    assert_eq!(kept(ledger, &loud, newest).await, newest.len(), "and its newest stay");
     // Messages of the quiet app without an entry may still wait, those of the loud one may not.
-    let until = index.evicted_until(&loud, &oldest[0]).await.unwrap();
+    let until = ledger.evicted_until(&loud, &oldest[0]).await.unwrap();
     assert!(until >= oldest[0].time(), "{until:?}");
-    assert_eq!(index.evicted_until(&quiet, &of_quiet[0]).await.unwrap(), None);
+    assert_eq!(ledger.evicted_until(&quiet, &of_quiet[0]).await.unwrap(), None);
     // What was kept on the way goes in its turn.
-    rounds(index, 0).await;
-    assert_eq!(kept(index, &quiet, &of_quiet).await, 0);
-    assert_eq!(kept(index, &loud, &of_loud).await, 0);
+    rounds(ledger, 0).await;
+    assert_eq!(kept(ledger, &quiet, &of_quiet).await, 0);
+    assert_eq!(kept(ledger, &loud, &of_loud).await, 0);
 }
 
 pub(crate) async fn thousands_of_made_up_ids_of_one_page_cost_their_own_app_only(
-    index: &dyn Index,
+    ledger: &dyn Ledger,
 ) {
     const MADE_UP: u64 = 79_000;
     let (quiet, attacker) = (named("quiet"), named("attacker"));
@@ -106,7 +106,7 @@ pub(crate) async fn thousands_of_made_up_ids_of_one_page_cost_their_own_app_only
             MessageId::issue_at(&quiet.id, AudienceKind::Named, beginning().plus(APART * step))
         })
         .collect();
-    finish_all(index, &quiet, &of_quiet).await;
+    finish_all(ledger, &quiet, &of_quiet).await;
     // On one page: ids of the quiet app, and all that the attacker made up.
     let (victim, neighbour) =
         (MessageId::issue_named(&quiet.id), MessageId::issue_named(&quiet.id));
@@ -126,56 +126,56 @@ pub(crate) async fn thousands_of_made_up_ids_of_one_page_cost_their_own_app_only
     let recall = Recall { at, early };
     let recalls = stream::iter(made_up).map(|id| {
         let (attacker, recall) = (&attacker, &recall);
-        async move { drop(index.recall(attacker, &id, recall).await.unwrap()) }
+        async move { drop(ledger.recall(attacker, &id, recall).await.unwrap()) }
     });
     recalls.buffer_unordered(256).collect::<()>().await;
 
     // The page works as others do.
     let recalled = Recall { at: now, early: recall.early };
-    let outcome = index.recall(&quiet, &victim, &recalled).await.unwrap();
+    let outcome = ledger.recall(&quiet, &victim, &recalled).await.unwrap();
     assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
-    let begun = index.begin(&entry_of(&quiet, victim)).await.unwrap();
+    let begun = ledger.begin(&entry_of(&quiet, victim)).await.unwrap();
     assert_eq!(begun.recalled_at, Some(now), "the worker learns of the recall");
-    assert_eq!(index.begin(&entry_of(&quiet, victim)).await.unwrap(), begun);
+    assert_eq!(ledger.begin(&entry_of(&quiet, victim)).await.unwrap(), begun);
     assert_eq!(neighbour.page_and_field(AppTag::of(&quiet)).0, page);
-    finish(index, &quiet, neighbour).await;
-    let entry = index.entry(&quiet, &neighbour).await.unwrap().unwrap();
+    finish(ledger, &quiet, neighbour).await;
+    let entry = ledger.entry(&quiet, &neighbour).await.unwrap().unwrap();
     assert!(entry.is_closed() && entry.outcomes.sent == 1, "{entry:?}");
 
-    let bytes = measure(index).await;
-    let mut round = index.keep_within(bytes / 4 * 3, now).await.unwrap();
+    let bytes = measure(ledger).await;
+    let mut round = ledger.keep_within(bytes / 4 * 3, now).await.unwrap();
     for _ in 0..200 {
         if round.more {
-            round = index.keep_within(bytes / 4 * 3, now).await.unwrap();
+            round = ledger.keep_within(bytes / 4 * 3, now).await.unwrap();
         }
     }
     let history = round.history;
     assert!(history.bytes <= bytes / 4 * 3, "{history:?} of {bytes}");
-    assert_eq!(kept(index, &quiet, &of_quiet).await, of_quiet.len(), "{history:?}");
+    assert_eq!(kept(ledger, &quiet, &of_quiet).await, of_quiet.len(), "{history:?}");
     let gone = history.evicted as f64 / MADE_UP as f64;
     assert!((0.15..0.5).contains(&gone), "{gone} of what was made up is gone");
 }
 
-pub(crate) async fn an_app_sees_no_entry_of_an_earlier_one_of_its_name(index: &dyn Index) {
+pub(crate) async fn an_app_sees_no_entry_of_an_earlier_one_of_its_name(ledger: &dyn Ledger) {
     // The checksum of an id says the name alone, so this id passes for one of either app.
     let (earlier, later) = (key(), AppKey { generation: 1, ..key() });
     let (message, other) = (MessageId::issue_named(&app()), MessageId::issue_named(&app()));
-    finish(index, &earlier, message).await;
-    index.begin(&entry_of(&earlier, other)).await.unwrap();
+    finish(ledger, &earlier, message).await;
+    ledger.begin(&entry_of(&earlier, other)).await.unwrap();
     for id in [&message, &other] {
-        assert_eq!(index.entry(&later, id).await.unwrap(), None);
-        assert_eq!(index.partition(&later, id, 0).await.unwrap(), None);
+        assert_eq!(ledger.entry(&later, id).await.unwrap(), None);
+        assert_eq!(ledger.partition(&later, id, 0).await.unwrap(), None);
         let recall = Recall { at: UnixMillis::now(), early: None };
-        let outcome = index.recall(&later, id, &recall).await.unwrap();
+        let outcome = ledger.recall(&later, id, &recall).await.unwrap();
         assert_eq!(outcome, RecallOutcome::Unknown);
     }
     // Nor does what the later app does with the id change the entry of the earlier one.
     let now = UnixMillis::now();
     let early = Some(EarlyRecall { accepted_at: now, keep_until: now.plus_seconds(60) });
-    let outcome = index.recall(&later, &other, &Recall { at: now, early }).await.unwrap();
+    let outcome = ledger.recall(&later, &other, &Recall { at: now, early }).await.unwrap();
     assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
-    let entry = index.entry(&earlier, &other).await.unwrap().unwrap();
+    let entry = ledger.entry(&earlier, &other).await.unwrap().unwrap();
     assert_eq!((entry.recalled_at, entry.dedup_nonce), (None, Some(0)));
-    let begun = index.begin(&entry_of(&later, message)).await.unwrap();
+    let begun = ledger.begin(&entry_of(&later, message)).await.unwrap();
     assert!(!begun.is_closed(), "the later app's message is begun, not taken for a copy");
 }

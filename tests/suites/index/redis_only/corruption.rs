@@ -164,7 +164,8 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
         claim: None,
         replaces: None,
     };
-    index.begin(&opened).await.unwrap();
+    let ledger = index.ledger();
+    ledger.begin(&opened).await.unwrap();
     let entries = redis::cmd("KEYS").arg(format!("{namespace}:{{l/*}}:m*")).to_owned();
     let entries: Vec<String> = entries.query_async(&mut redis).await.unwrap();
     let [entry] = &*entries else { panic!("{entries:?}") };
@@ -182,11 +183,11 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
             counts: Counts { targeted: 1, outcomes, ..Counts::default() },
             keep_until: None,
         };
-        let answer = index.advance(&key(), &message_id, &step).await;
+        let answer = ledger.advance(&key(), &message_id, &step).await;
         assert!(matches!(answer, Err(IndexError::Corrupt(_))), "{damage}: {answer:?}");
     }
     let mut fields = redis::cmd("HMGET");
-    fields.arg(entry).arg("part:1").arg("targeted");
+    fields.arg(entry).arg("state:1").arg("targeted");
     let fields: Vec<Option<String>> = fields.query_async(&mut redis).await.unwrap();
     assert_eq!(fields, [None, None]);
 }
@@ -216,7 +217,7 @@ async fn a_shard_that_cannot_be_read_keeps_no_device_of_another_from_its_message
             false => assert!(target.unwrap()[0].is_ok(), "{client:?}"),
         }
     }
-    set("layout", "3").await;
+    set("layout", "1").await;
     set("buckets", "nan").await;
     let all = timeout(SOON, index.targets(&key, &clients)).await.unwrap().unwrap();
     for (client, target) in clients.iter().zip(&all) {
@@ -235,7 +236,8 @@ async fn what_is_no_page_in_a_list_of_the_ledger_stops_no_round() {
             redis::cmd("RPUSH").arg(format!("{namespace}:{{l/{part}}}:o")).arg(junk).to_owned();
         push.query_async::<u64>(&mut redis).await.unwrap();
     }
-    let round = timeout(SOON, index.keep_within(0, UnixMillis::now())).await.unwrap().unwrap();
+    let round =
+        timeout(SOON, index.ledger().keep_within(0, UnixMillis::now())).await.unwrap().unwrap();
     assert_eq!((round.history.oldest, round.more), (None, false), "{round:?}");
     let left = redis::cmd("EXISTS").arg(format!("{namespace}:{{l/5}}:o")).to_owned();
     assert_eq!(left.query_async::<u64>(&mut redis).await.unwrap(), 0);

@@ -20,6 +20,7 @@ const MOST: u64 = 257;
 async fn a_page_has_a_few_hundred_entries_however_many_share_it() {
     let namespace = namespace();
     let index = RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
+    let ledger = index.ledger();
     let (page, PageField(field)) =
         MessageId::issue_named(&app()).page_and_field(AppTag::of(&key()));
     let now = UnixMillis::now();
@@ -36,7 +37,7 @@ async fn a_page_has_a_few_hundred_entries_however_many_share_it() {
         .collect();
     let recall = Recall { at, early };
     let app = key();
-    let recalls = stream::iter(&ids).map(|id| index.recall(&app, id, &recall));
+    let recalls = stream::iter(&ids).map(|id| ledger.recall(&app, id, &recall));
     recalls.buffer_unordered(64).for_each(async |recalled| drop(recalled.unwrap())).await;
 
     let mut redis = admin(&redis_url()).await;
@@ -48,15 +49,15 @@ async fn a_page_has_a_few_hundred_entries_however_many_share_it() {
     }
     assert_eq!((longest, keys.len() as u64), (MOST, 1 + ENTRIES - (MOST - 1)));
 
-    let before = index.keep_within(u64::MAX, now).await.unwrap().history.bytes;
+    let before = ledger.keep_within(u64::MAX, now).await.unwrap().history.bytes;
     // Each of them takes a key of its own, far more than its field.
     assert!(before > ENTRIES * 100 && before < ENTRIES * 2000, "{before}");
-    let mut round = index.keep_within(0, now).await.unwrap();
+    let mut round = ledger.keep_within(0, now).await.unwrap();
     for _ in 0..100 {
         if round.more {
-            round = index.keep_within(0, now).await.unwrap();
+            round = ledger.keep_within(0, now).await.unwrap();
         }
     }
     assert_eq!(round.history.evicted, ENTRIES, "{round:?}");
-    assert_eq!(index.entry(&app, &ids[0]).await.unwrap(), None);
+    assert_eq!(ledger.entry(&app, &ids[0]).await.unwrap(), None);
 }

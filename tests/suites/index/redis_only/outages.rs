@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use push_index::{
-    Devices, Index, IndexError, Level,
+    Devices, Index, IndexError, Level, Store,
     redis::{RedisIndex, RedisSettings},
 };
 use push_model::{attributes::Attribute, device::TransportKind, targeting::Targeting};

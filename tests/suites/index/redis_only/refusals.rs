@@ -83,8 +83,8 @@ impl Fixture {
         index.put_devices(&key(), &[here.clone(), left.clone()], NOW).await.unwrap();
         assert!(index.remove_device(&key(), &left.client_id).await.unwrap());
         let begun = new_entry();
-        index.begin(&begun).await.unwrap();
-        index.plan(&key(), &begun.message_id, &Plan::named()).await.unwrap();
+        index.ledger().begin(&begun).await.unwrap();
+        index.ledger().plan(&key(), &begun.message_id, &Plan::named()).await.unwrap();
         Self { server, admin, index, begun, here, comes }
     }
 
@@ -131,7 +131,8 @@ impl Fixture {
             },
             keep_until: Some(begun.keep_until.plus_seconds(600)),
         };
-        let advance = async || match index.advance(&key(), message, &batch).await? {
+        let ledger = index.ledger();
+        let advance = async || match ledger.advance(&key(), message, &batch).await? {
             AdvanceOutcome::Saved { .. } => Ok(()),
             other => panic!("{other:?}"),
         };
@@ -161,10 +162,10 @@ impl Fixture {
             ("a value that is new", put(&[new_value]).await),
             ("many devices", put(&unlike).await),
             ("removing a device", index.remove_device(&key(), &here.client_id).await.map(drop)),
-            ("beginning an entry", index.begin(&fresh).await.map(drop)),
-            ("a plan", index.plan(&key(), &fresh.message_id, &Plan::named()).await.map(drop)),
+            ("beginning an entry", ledger.begin(&fresh).await.map(drop)),
+            ("a plan", ledger.plan(&key(), &fresh.message_id, &Plan::named()).await.map(drop)),
             ("a batch", advance().await),
-            ("a recall", index.recall(&key(), message, &recall).await.map(drop)),
+            ("a recall", ledger.recall(&key(), message, &recall).await.map(drop)),
             ("last uses", index.save_secret_uses(&key(), &[("default", Some(NOW))]).await),
             ("usage", index.add_usage(&key(), &[hour], NOW).await.map(drop)),
             ("an audit event", index.append_audit(&event, 10).await),
@@ -207,7 +208,7 @@ impl Fixture {
         let comes = index.device(&key(), &self.comes.client_id).await.unwrap();
         assert_eq!(comes.as_ref(), Some(&self.comes));
         assert_eq!(index.count_devices(&key()).await.unwrap(), 303);
-        let entry = index.entry(&key(), &self.begun.message_id).await.unwrap().unwrap();
+        let entry = index.ledger().entry(&key(), &self.begun.message_id).await.unwrap().unwrap();
         assert_eq!((entry.targeted, entry.outcomes.sent), (5, 5));
     }
 }

@@ -1,7 +1,7 @@
 //! `rediss://` and `rediss-cluster://`
 
 use push_index::{
-    Index, IndexError,
+    IndexError, Store,
     redis::{RedisIndex, RedisSettings},
 };
 use push_tests::{

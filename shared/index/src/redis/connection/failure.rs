@@ -1,5 +1,5 @@
-//! What an error of Redis says of the request: judged by the error's code and by whether the
-//! request was sent, never by the error's text.
+//! Reads from an error of Redis what became of the request: judged by the error's code and by
+//! whether the request was sent, never by the error's text.
 //!
 //! Redis 7 appends the name of the script to every error that is raised inside one, so the text of
 //! an error cannot be compared, and a new release may have codes that are not known here. An
@@ -20,16 +20,16 @@ pub(in crate::redis) const OTHER_VERSION: &str = "OTHERVERSION";
 #[derive(Debug, Clone)]
 pub(in crate::redis) struct Failure {
     error: RedisError,
-    /// Whether the server may have received the request.
+    /// True if the server may have received the request.
     sent: bool,
 }
 
-/// What an error code says of the request.
+/// The fate of a request, as the code of its error tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// The server turned the request down before doing anything.
     Refused(RefusalReason),
-    /// What is stored is not what this program wrote.
+    /// This program did not write the stored data.
     Corrupt,
     /// A code that is not known here.
     Unknown,
@@ -46,14 +46,14 @@ impl Failure {
         Self { error, sent: true }
     }
 
-    /// Whether the server does not know the script that was called.
+    /// Returns true if the server does not know the script that was called.
     pub(in crate::redis) fn is_unknown_script(&self) -> bool {
         self.error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
     }
 
-    /// Whether a new connection can help: the old one is broken, or leads to a node that is no
-    /// longer the master or no longer has the keys. A transaction that met a redirection fails with
-    /// `EXECABORT`, which does not name the new node.
+    /// Returns true if a new connection can help: the old one is broken, or leads to a node that is
+    /// no longer the master or no longer has the keys. A transaction that met a redirection fails
+    /// with `EXECABORT`, which does not name the new node.
     pub(in crate::redis) fn blames_connection(&self) -> bool {
         let wrong_node = [ServerErrorKind::ReadOnly, ServerErrorKind::ExecAbort];
         self.is_timeout()
@@ -69,7 +69,7 @@ impl Failure {
         self.error.is_timeout()
     }
 
-    /// Which node the cluster says has the keys.
+    /// Returns which node the cluster says has the keys.
     pub(in crate::redis) fn redirection(&self) -> Option<Redirection<'_>> {
         match self.error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => Some(Redirection::Moved),
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// What Redis 7 appends to every error that is raised inside a script.
+    /// The text that Redis 7 appends to every error that is raised inside a script.
     const IN_A_SCRIPT: &str =
         " script: 8e1c0b1d3c1b6f3c0b0e2d9a7f0d8c1b2a3f4e5d, on @user_script:1.";
 

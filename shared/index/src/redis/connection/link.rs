@@ -38,10 +38,10 @@ use super::{
 };
 use crate::{IndexError, redis::RedisSettings};
 
-/// For this long after a failed attempt to connect, calls fail at once instead of trying again.
+/// For this long after a failed attempt to connect, calls fail immediately instead of trying again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many redirections of a cluster one request follows.
+/// The most redirections of a cluster that one request follows.
 const MAX_REDIRECTIONS: u32 = 3;
 
 /// A shared connection and what is needed to make it anew.
@@ -51,7 +51,7 @@ pub(in crate::redis) struct Link {
     current: RwLock<Option<NumberedConnection>>,
     /// Locked while a caller connects. When the last attempt failed, and why; none if it succeeded.
     last_failure: Mutex<Option<(Instant, RedisError)>>,
-    /// How many connections were made.
+    /// The number of connections made.
     connections_made: AtomicU64,
 }
 
@@ -169,7 +169,7 @@ impl Link {
     }
 
     /// Sends a request to the node that has its keys. A node that redirects a request has not
-    /// executed it, so a redirection is followed also for a request that writes.
+    /// executed it, so even a request that writes follows a redirection.
     async fn execute(&self, request: Request<'_>) -> Result<Value, Failure> {
         let mut answer = self.execute_at(request, None).await;
         for _ in 0..MAX_REDIRECTIONS {

@@ -23,7 +23,7 @@ use crate::{IndexError, redis::RedisSettings};
 /// One node of a cluster may take this fraction, one third, of the time for a connection.
 const CONNECT_TIMEOUT_OF_ONE_NODE: u32 = 3;
 
-/// What the server is to answer.
+/// A request to the server.
 #[derive(Clone, Copy)]
 pub(super) enum Request<'a> {
     Command(&'a Cmd),
@@ -140,7 +140,7 @@ impl Server {
             .retries(0)
     }
 
-    /// What TLS says of the first node with which it fails.
+    /// Returns what TLS says of the first node with which it fails.
     async fn tls_failure(&self, tls: &ClientTls) -> Option<TlsFailure> {
         for node in &self.nodes {
             if let ConnectionAddr::TcpTls { host, port, .. } = node.addr()

@@ -42,7 +42,7 @@ use super::{
 };
 use crate::{Devices, IndexError, Put, PutRefused, Scanned, TransportExtent};
 
-/// Removals that are in flight at once.
+/// Removals that are in flight at the same time.
 const REMOVALS_AT_ONCE: usize = 32;
 
 impl RedisIndex {

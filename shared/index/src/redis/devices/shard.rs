@@ -1,4 +1,4 @@
-//! What a shard stores about itself.
+//! The size of a shard, as it stores it.
 
 use futures::future;
 use push_model::{app::AppKey, device::TransportKind, slots::SlotRange};
@@ -13,14 +13,15 @@ use crate::{
     },
 };
 
-/// How large a shard is. The default is an empty shard.
+/// The size of a shard. The default is an empty shard.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::redis) struct ShardSize {
     /// Slots that were ever taken.
     pub(in crate::redis) height: u32,
     /// Devices.
     pub(super) live: u64,
-    /// How many devices belong to the partition of each transport, in the order of [`TransportKind::ALL`].
+    /// The number of devices in the partition of each transport, in the order of
+    /// [`TransportKind::ALL`].
     by_transport: [u64; TransportKind::ALL.len()],
 }
 

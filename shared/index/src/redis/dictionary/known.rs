@@ -23,8 +23,8 @@ impl Moment {
         Self { steady: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// How long ago it was, by the clock that says more: the steady clock stops while the machine is
-    /// suspended, and the other one can be set back.
+    /// Returns how long ago it was, by the clock that says more: the steady clock stops while the
+    /// machine is suspended, and the other one can be set back.
     pub(in crate::redis) fn elapsed(&self) -> Duration {
         self.steady.elapsed().max(self.wall.elapsed().unwrap_or_default())
     }
@@ -62,7 +62,7 @@ pub(in crate::redis) struct Dictionary {
     has_repeats: bool,
     /// A bit for each retired code, the highest bit of the first byte first, as Redis has it.
     retired: Vec<u8>,
-    /// How many values of the list were read, and how many codes of the list of reused ones.
+    /// The numbers of values read from the list, and of codes read from the list of reused ones.
     pub(super) read: usize,
     pub(super) read_reused: usize,
     bytes: usize,
@@ -190,7 +190,7 @@ impl Dictionaries {
         *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = check;
     }
 
-    /// How long ago they were known to be in force.
+    /// Returns how long ago they were known to be in force.
     pub(in crate::redis) fn age(&self) -> Duration {
         self.last_check().at.elapsed()
     }

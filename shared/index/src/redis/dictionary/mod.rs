@@ -48,7 +48,8 @@ use crate::{
 /// part for every 32 of them, and the largest dictionaries must fit into one part.
 const CACHED_APPS: usize = 128;
 
-/// How much memory the cached dictionaries may take, about: those of the largest apps and many small ones.
+/// The approximate memory of the cached dictionaries: enough for the largest apps and many small
+/// ones.
 const CACHED_BYTES: u64 = 8 * DICTIONARY_BYTES;
 
 /// For how long a cached dictionary is used before the server is asked for its epoch.
@@ -58,13 +59,13 @@ pub(super) const CACHED_FOR: Duration = Duration::from_secs(20);
 /// server's clock.
 pub(super) const WRITE_WITHIN: u64 = 40;
 
-/// How old the dictionaries may be when a decision about devices is made with them.
+/// The greatest age of dictionaries that decide about devices.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 
-/// How many values one request reads.
+/// Values that one request reads.
 const READ_VALUES: usize = 4096;
 
-/// How many new values one request sends.
+/// New values that one request sends.
 const INTERN_VALUES: usize = 512;
 
 /// The dictionaries that this process has read.

@@ -35,21 +35,21 @@ use crate::{
     },
 };
 
-/// How long after codes were retired they may be freed, in seconds. It exceeds
-/// [`WRITE_WITHIN`](super::WRITE_WITHIN) by more than the clocks of a cluster's masters may differ.
+/// Seconds after which retired codes may be freed. It exceeds [`WRITE_WITHIN`](super::WRITE_WITHIN)
+/// by more than the clocks of a cluster's masters may differ.
 const GRACE: u64 = 120;
 
-/// How long after codes were freed one of them may be given to another value, in seconds: longer than a
-/// decision with older dictionaries takes.
+/// Seconds after which a freed code may be given to another value: longer than a decision with
+/// older dictionaries takes.
 const REUSED_AFTER: u64 = 90;
 
-/// How long the lease for sweeping lasts. A sweep of the largest apps takes some seconds.
+/// The duration of the lease for sweeping. A sweep of the largest apps takes some seconds.
 const LEASE: Duration = Duration::from_mins(1);
 
-/// How many codes one script call changes: about a millisecond of Redis.
+/// Codes that one script call changes: about a millisecond of Redis.
 const CALL_CODES: usize = 1024;
 
-/// How many apps are looked at at once, and in how many requests their generations are read.
+/// Apps to look at concurrently, and requests in which their generations are read.
 const APPS_IN_FLIGHT: usize = 8;
 const READ_APPS: usize = 1000;
 
@@ -73,7 +73,7 @@ impl CodeSet {
     }
 }
 
-/// What the state of an app's dictionaries says of sweeps.
+/// The progress of sweeps in the state of an app's dictionaries.
 struct SweepState {
     batch: u64,
     retired_at: Option<u64>,
@@ -253,7 +253,7 @@ impl RedisIndex {
         Ok(Swept { retired: 0, freed })
     }
 
-    /// How full an app's dictionaries are, if they may matter.
+    /// Returns how full an app's dictionaries are, if they may matter.
     async fn dictionary_use(&self, app: &AppKey) -> Result<Option<DictionaryUse>, IndexError> {
         let state = self.keys.dictionary_state(app);
         let mut get = redis::cmd("HMGET");

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{
     IndexError,
-    redis::{RedisIndex, keys::MessageKeys},
+    redis::{keys::MessageKeys, ledger::RedisLedger},
 };
 
-/// How long the page is kept after a step.
+/// Returns how long the page is kept after a step.
 fn lifetime(step: &Advance) -> PageLifetime {
     step.keep_until.map_or_else(PageLifetime::default, PageLifetime::until)
 }
@@ -38,7 +38,7 @@ fn head_swap(keys: &MessageKeys, step: &Advance) -> Option<Swap> {
     Some(Swap { behind, keep, ..Swap::of(keys, old, new) })
 }
 
-impl RedisIndex {
+impl RedisLedger {
     pub(super) async fn advance_entry(
         &self,
         app: &AppKey,
@@ -68,7 +68,7 @@ impl RedisIndex {
         let (advanced, was_expanded) =
             self.advance_from_record(&keys, app, message, step, known).await?;
         if was_expanded && step.to.is_ended() && matches!(advanced, AdvanceOutcome::Saved { .. }) {
-            // The step is saved. That the entry takes more room than necessary does no harm.
+            // The step is saved. The entry may take more room than necessary, which does no harm.
             if let Err(error) = self.compact(&keys, app, message).await {
                 debug!(message_id = %message, error = &error as &dyn std::error::Error, "an entry stays expanded");
             }

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{
     IndexError,
-    redis::{RedisIndex, keys::MessageKeys},
+    redis::{keys::MessageKeys, ledger::RedisLedger},
 };
 
-/// Whether the entry begins as a record.
+/// Returns true if the entry begins as a record.
 fn begins_as_record(new: &NewEntry) -> bool {
     new.plan.as_ref() == Some(&Plan::named())
 }
@@ -25,7 +25,7 @@ fn beginning(keys: &MessageKeys, new: &NewEntry, replaced: Option<Vec<u8>>) -> S
     Swap { behind, keep, ..Swap::of(keys, replaced.unwrap_or_default(), head) }
 }
 
-impl RedisIndex {
+impl RedisLedger {
     pub(super) async fn begin_entry(&self, new: &NewEntry) -> Result<Entry, IndexError> {
         let (app, message) = (&new.app.id, &new.message_id);
         let keys = self.keys.message(&new.app, message);
@@ -56,7 +56,7 @@ impl RedisIndex {
         Err(contended())
     }
 
-    /// Of each entry whether it began with this call. Entries that begin expanded are not begun
+    /// Tells of each entry if it began with this call. Entries that begin expanded are not begun
     /// here.
     pub(super) async fn begin_records(
         &self,

@@ -15,14 +15,18 @@
 //!
 //! - [`begin`], [`advance`], [`recall`]: the calls that change an entry in either form.
 //! - [`eviction`]: keeps the ledger within its bound.
+//! - `broadcasts`: what is left of broadcasts.
 
 mod advance;
 mod begin;
+mod broadcasts;
 mod eviction;
 mod expanded;
 mod recall;
 mod records;
 mod stored_entry;
+
+use std::{fmt, sync::Arc};
 
 use async_trait::async_trait;
 use push_model::{
@@ -35,15 +39,45 @@ use push_model::{
 };
 use redis::{Pipeline, Value};
 
-pub(super) use self::records::{Swaps, swaps};
 use self::{
-    records::record_of,
+    records::{Swaps, record_of, swaps},
     stored_entry::{decode, is_of},
 };
-use super::{RedisIndex, keys::MessageKeys};
-use crate::{IndexError, Ledger};
+use super::{
+    connection::Link,
+    inspect,
+    keys::{Keys, MessageKeys},
+    resources,
+    scripts::Scripts,
+    write_probe,
+};
+use crate::{Finding, IndexError, Ledger, Resources, Store, TakesWrites};
 
-impl RedisIndex {
+/// The ledger in Redis.
+pub struct RedisLedger {
+    keys: Keys,
+    scripts: Arc<Scripts>,
+    /// For the steps of messages, whose latency matters.
+    quick: Arc<Link>,
+    /// For eviction and lists, so that no step waits behind them.
+    bulk: Arc<Link>,
+    /// A random number that tells this program from others.
+    program: u64,
+    /// Coalesces changes of records.
+    swaps: Swaps,
+}
+
+impl RedisLedger {
+    pub(super) fn new(
+        keys: Keys,
+        scripts: Arc<Scripts>,
+        quick: Arc<Link>,
+        bulk: Arc<Link>,
+    ) -> Self {
+        let swaps = swaps(Arc::clone(&scripts), Arc::clone(&quick));
+        Self { keys, scripts, quick, bulk, program: rand::random::<u64>() >> 1, swaps }
+    }
+
     /// Reads in one step the record of a message and, with the command that `ask` adds, the
     /// expanded entry that there is if the record is a stub.
     async fn read_both_forms(
@@ -60,8 +94,33 @@ impl RedisIndex {
     }
 }
 
+impl fmt::Debug for RedisLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLedger").field("link", &self.quick).finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
-impl Ledger for RedisIndex {
+impl Store for RedisLedger {
+    async fn ping(&self) -> Result<(), IndexError> {
+        self.quick.read(&redis::cmd("PING")).await.map(drop)
+    }
+
+    async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {
+        write_probe::takes_writes(&self.quick, &self.keys).await
+    }
+
+    async fn resources(&self) -> Result<Resources, IndexError> {
+        Ok(Resources { stores: resources::read(&self.quick).await?, caches: Vec::new() })
+    }
+
+    async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
+        inspect::inspect(&self.quick, &self.keys).await
+    }
+}
+
+#[async_trait]
+impl Ledger for RedisLedger {
     async fn begin(&self, new: &NewEntry) -> Result<Entry, IndexError> {
         self.begin_entry(new).await
     }

@@ -6,13 +6,14 @@ use push_model::{
     ledger::{Recall, RecallOutcome, record},
 };
 
+use super::RedisLedger;
 use super::{
     records::{MAX_RECORD, Swap, Swapped},
     stored_entry::{StoredEntry, TRIES, contended, decode, is_of},
 };
-use crate::{IndexError, redis::RedisIndex};
+use crate::IndexError;
 
-impl RedisIndex {
+impl RedisLedger {
     pub(super) async fn recall_entry(
         &self,
         app: &AppKey,

@@ -1,7 +1,7 @@
 //! Entries as records, many to a page: each change is a compare-and-swap, and changes that are made
 //! at the same time are coalesced into one script call a page.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::join_all;
 use push_model::{ids::PageField, ledger::record, time::UnixMillis};
@@ -12,9 +12,10 @@ use crate::{
     IndexError,
     coalescer::{Coalescer, CoalescerLimits},
     redis::{
-        Context, RedisIndex,
-        connection::reply,
+        connection::{Link, reply},
         keys::{MessageKeys, StripeKeys},
+        ledger::RedisLedger,
+        scripts::Scripts,
     },
 };
 
@@ -27,7 +28,7 @@ const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: 512, groups: 4 };
 
 /// A compare-and-swap of one record.
 #[derive(Debug)]
-pub(in crate::redis) struct Swap {
+pub(super) struct Swap {
     pub(super) page: String,
     pub(super) field: PageField,
     /// The bytes with which the record must begin; empty if there must be no record.
@@ -39,9 +40,9 @@ pub(in crate::redis) struct Swap {
     pub(super) keep: PageLifetime,
 }
 
-/// How long a page is kept at least. The default leaves it as it is.
+/// The shortest lifetime of a page. The default leaves it as it is.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::redis) struct PageLifetime {
+pub(super) struct PageLifetime {
     /// In Unix milliseconds; 0 leaves the page as it is.
     until: u64,
     /// From now on, in milliseconds.
@@ -62,7 +63,7 @@ impl Swap {
         Self { page, field, expected, head, behind: Vec::new(), keep: PageLifetime::default() }
     }
 
-    /// Whether it begins a record, of a valid length, as `begin_records.lua` requires.
+    /// Returns true if it begins a record, of a valid length, as `begin_records.lua` requires.
     fn begins(&self) -> bool {
         let is_short = self.head.len() + self.behind.len() <= MAX_RECORD;
         self.expected.is_empty() && self.keep.until > 0 && is_short
@@ -71,7 +72,7 @@ impl Swap {
 
 /// The outcome of a [`Swap`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::redis) enum Swapped {
+pub(super) enum Swapped {
     Done,
     /// The record does not begin as expected, or would become too long. It stays as it is here;
     /// none if there is no record.
@@ -79,10 +80,19 @@ pub(in crate::redis) enum Swapped {
 }
 
 /// Coalesces changes of records, of which each caller makes a few.
-pub(in crate::redis) type Swaps = Coalescer<Vec<Swap>, Vec<Result<Swapped, IndexError>>>;
+pub(super) type Swaps = Coalescer<Vec<Swap>, Vec<Result<Swapped, IndexError>>>;
+
+/// The connections of a group of changes. A group outlives the call that started it, so it owns
+/// this.
+#[derive(Clone)]
+struct Context {
+    scripts: Arc<Scripts>,
+    link: Arc<Link>,
+}
 
 /// The coalescer of a program's changes.
-pub(in crate::redis) fn swaps(context: Context) -> Swaps {
+pub(super) fn swaps(scripts: Arc<Scripts>, link: Arc<Link>) -> Swaps {
+    let context = Context { scripts, link };
     Coalescer::new(LIMITS, move |calls| swap_calls(context.clone(), calls))
 }
 
@@ -172,7 +182,7 @@ pub(super) fn record_of(value: Value) -> Result<Option<Vec<u8>>, IndexError> {
     Ok(reply::bytes(value)?.filter(|record| !record.is_empty()))
 }
 
-impl RedisIndex {
+impl RedisLedger {
     /// Changes records, one answer each.
     async fn swap_all(&self, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
         let count = swaps.len();

@@ -1,4 +1,4 @@
-//! What is stored of a message: nothing, a record, or an expanded entry.
+//! The stored form of an entry: nothing, a record, or an expanded entry.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::IndexError;
 /// message is being worked on. Longer than the longest delay of a queue message, rounding included.
 pub(super) const KEEP_AT_LEAST: Duration = Duration::from_secs(2 * 3600);
 
-/// How often a change is tried while other changes of the entry come first.
+/// The most tries of a change while other changes of the entry come first.
 pub(super) const TRIES: u32 = 8;
 
-/// What is stored of a message.
+/// The stored form of an entry.
 #[derive(Debug)]
 pub(super) enum StoredEntry {
     Missing,

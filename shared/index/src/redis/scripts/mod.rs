@@ -1,7 +1,7 @@
 //! The Lua scripts: each is one atomic step on the keys of one hash tag.
 //!
 //! A script is called by its hash. A server that does not know the hash is sent the whole text,
-//! which it then remembers. So nothing has to be loaded beforehand, also not after a restart, a
+//! which it then remembers. So nothing has to be loaded beforehand, not even after a restart, a
 //! fail-over or on a node that joined a cluster.
 //!
 //! Redis does not undo what a script did before it failed, so no script may be refused halfway.

@@ -19,14 +19,14 @@ pub(super) const FIRST_CODE: usize = 5;
 /// About how many targetings have their criteria in the cache.
 const CACHED_TARGETINGS: usize = 64;
 
-/// How much memory they may take.
+/// The most memory that they may take.
 const CACHED_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The criteria of a targeting, as codes of one app.
 #[derive(Debug)]
 pub(in crate::sqlite) struct Criteria(Vec<(Attribute, CodeSet)>);
 
-/// What criteria were made of: an app, the version of its dictionaries, and the targeting.
+/// The source of criteria: an app, the version of its dictionaries, and the targeting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::sqlite) struct Compiled(i64, i64, Targeting);
 
@@ -78,12 +78,12 @@ impl Criteria {
         targeting.criteria().map(of).collect::<Result<_, StoreError>>().map(Self)
     }
 
-    /// Whether no device can match.
+    /// Returns true if no device can match.
     pub(super) fn matches_nothing(&self) -> bool {
         self.0.iter().any(|(_, codes)| codes.is_empty())
     }
 
-    /// Whether a device row matches.
+    /// Returns true if a device row matches.
     pub(super) fn matches(&self, row: &Row<'_>) -> Result<bool, StoreError> {
         for (attribute, codes) in &self.0 {
             match row.get::<_, Option<i64>>(FIRST_CODE + attribute.index())? {

@@ -24,7 +24,7 @@ use crate::{
 struct Slots<'a> {
     sql: &'a Connection,
     app: i64,
-    /// How many slots were made so far, which is the number of the next new one.
+    /// The number of slots made so far, which is the number of the next one.
     made: u32,
     most: u32,
 }
@@ -49,7 +49,8 @@ impl Slots<'_> {
     }
 }
 
-/// What a registration did, and as which registration the device is stored; or why it is not.
+/// The effect of a registration and the epoch of the stored device, or the reason why it was
+/// refused.
 pub(super) type Registered = Result<(Put, RegistrationEpoch), PutRefused>;
 
 /// Registers or replaces devices of an app, the new ones with these stamps. The app need not have been created,

@@ -144,7 +144,7 @@ pub(super) fn transports(sql: &Connection, app: i64) -> Result<Vec<TransportExte
     Ok(extents)
 }
 
-/// Which devices a partition of a broadcast is for.
+/// The devices that a partition of a broadcast is for.
 pub(super) struct Filter {
     transport: TransportKind,
     criteria: Arc<Criteria>,
@@ -202,7 +202,7 @@ pub(super) fn registrations(
     })
 }
 
-/// How many devices the filter accepts.
+/// Returns how many devices the filter accepts.
 pub(super) fn count(
     sql: &Connection,
     app: i64,

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// How many values one transaction frees.
+/// Values to free in one transaction.
 const FREE_VALUES: i64 = 4096;
 
 type CodeSets = [CodeSet; Attribute::COUNT];
@@ -103,7 +103,7 @@ fn free(
     Ok((found.last().map(|(code, _)| *code), freed.unsigned_abs()))
 }
 
-/// How full the dictionaries of the apps of a namespace are.
+/// Returns how full the dictionaries of the apps of a namespace are.
 fn all_uses(
     sql: &Connection,
     namespace: &str,
@@ -151,7 +151,7 @@ impl DictionarySweeps for SqliteIndex {
         Ok(uses.into_iter().filter(|(_, used)| used.matters()).collect())
     }
 
-    /// A sweep by two programs at once frees nothing that one alone would not.
+    /// Two programs that sweep at the same time free nothing that one alone would not.
     async fn acquire_sweeping(&self) -> Result<bool, IndexError> {
         Ok(true)
     }

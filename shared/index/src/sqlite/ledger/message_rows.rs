@@ -41,7 +41,7 @@ pub(super) struct MessageRows<'a> {
 }
 
 impl MessageRows<'_> {
-    /// The row of a message, also if its entry has expired.
+    /// The row of a message, even if its entry has expired.
     pub(super) fn find(&self, message: &MessageId) -> Result<Option<MessageRow>, StoreError> {
         let find = "SELECT row, keep_until FROM message WHERE app = ?1 AND id = ?2";
         let with = params![self.app, message.as_uuid().as_bytes()];
@@ -59,7 +59,7 @@ impl MessageRows<'_> {
         row: i64,
     ) -> Result<Option<Entry>, StoreError> {
         let read =
-            "SELECT accepted_at, expires_at, copy, recalled_at, plan, targeted, outcomes, retried
+            "SELECT accepted_at, expires_at, dedup_nonce, recalled_at, plan, targeted, outcomes, retried
             FROM message WHERE row = ?1";
         let mut statement = self.sql.prepare_cached(read)?;
         let mut rows = statement.query([row])?;
@@ -97,7 +97,7 @@ impl MessageRows<'_> {
 
     pub(super) fn add(&self, entry: &Entry, kept_until: UnixMillis) -> Result<(), StoreError> {
         let add = "INSERT INTO message
-            (app, id, accepted_at, expires_at, copy, keep_until, recalled_at, plan, targeted,
+            (app, id, accepted_at, expires_at, dedup_nonce, keep_until, recalled_at, plan, targeted,
                 outcomes, retried, closed)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
         let with = params![
@@ -127,12 +127,12 @@ impl MessageRows<'_> {
         &self,
         row: i64,
     ) -> Result<Option<(MessageId, u64, Option<UnixMillis>)>, StoreError> {
-        let read = "SELECT id, copy, expires_at FROM message WHERE row = ?1 AND closed = 1";
+        let read = "SELECT id, dedup_nonce, expires_at FROM message WHERE row = ?1 AND closed = 1";
         let closed = |row: &rusqlite::Row<'_>| {
             let id = MessageId::from_uuid(uuid::Uuid::from_bytes(row.get(0)?));
-            let (copy, expires_at): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
+            let (dedup_nonce, expires_at): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
             let expires_at = expires_at.map(|at| UnixMillis(at.cast_unsigned()));
-            Ok((id, copy.unwrap_or_default().cast_unsigned(), expires_at))
+            Ok((id, dedup_nonce.unwrap_or_default().cast_unsigned(), expires_at))
         };
         Ok(self.sql.prepare_cached(read)?.query_row([row], closed).optional()?)
     }
@@ -157,7 +157,7 @@ impl MessageRows<'_> {
 
     /// One partition of a message.
     pub(super) fn view(&self, row: i64, number: u32) -> Result<PartitionView, StoreError> {
-        let read = "SELECT copy, recalled_at IS NOT NULL FROM message WHERE row = ?1";
+        let read = "SELECT dedup_nonce, recalled_at IS NOT NULL FROM message WHERE row = ?1";
         let (dedup_nonce, recalled): (Option<i64>, bool) = self
             .sql
             .prepare_cached(read)?
@@ -196,7 +196,7 @@ impl MessageRows<'_> {
         step: &Advance,
         now: UnixMillis,
     ) -> Result<AdvanceOutcome, StoreError> {
-        let of = "SELECT copy FROM message WHERE row = ?1";
+        let of = "SELECT dedup_nonce FROM message WHERE row = ?1";
         let dedup_nonce: Option<i64> =
             self.sql.prepare_cached(of)?.query_row([row], |row| row.get(0))?;
         let is_other = dedup_nonce.map(i64::cast_unsigned) != Some(step.dedup_nonce);

@@ -7,10 +7,11 @@
 //! entry changes its form in the transaction after which it fits into a record, or no longer does.
 //! [`rows`] does what each call asks, with either form.
 //!
-//! An expired entry is treated as missing at once. Its rows are deleted by the eviction rounds
+//! An expired entry is treated as missing immediately. Its rows are deleted by the eviction rounds
 //! ([`eviction`]), or when its message begins again.
 
 mod apps;
+mod broadcasts;
 mod eviction;
 mod message_rows;
 mod records;
@@ -30,12 +31,12 @@ use push_model::{
     },
     time::UnixMillis,
 };
-use push_sqlite::StoreError;
+use push_sqlite::{Database, StoreError};
 use rusqlite::Connection;
 
 use self::{eviction::Eviction, rows::LedgerRows};
-use super::SqliteIndex;
-use crate::{IndexError, Ledger, LedgerBounds};
+use super::{inspect, resources};
+use crate::{Finding, IndexError, Ledger, LedgerBounds, Resources, Store, TakesWrites};
 
 /// An entry is kept at least this long after it was begun, even if its retention is over, because
 /// its message is being worked on. Longer than the longest delay of a queue message, rounding
@@ -51,7 +52,19 @@ fn bits(number: u64) -> i64 {
     number.cast_signed()
 }
 
-impl SqliteIndex {
+/// The ledger of a namespace in a SQLite file.
+#[derive(Debug)]
+pub struct SqliteLedger {
+    database: Database,
+    /// The number of the namespace's ledger.
+    ledger_id: i64,
+}
+
+impl SqliteLedger {
+    pub(super) fn new(database: Database, ledger_id: i64) -> Self {
+        Self { database, ledger_id }
+    }
+
     async fn write_rows<F, T>(
         &self,
         app: &AppKey,
@@ -89,7 +102,27 @@ impl SqliteIndex {
 }
 
 #[async_trait]
-impl Ledger for SqliteIndex {
+impl Store for SqliteLedger {
+    async fn ping(&self) -> Result<(), IndexError> {
+        Ok(self.database.write(|_| Ok(())).await?)
+    }
+
+    async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {
+        self.database.takes_writes().await?;
+        Ok(TakesWrites::default())
+    }
+
+    async fn resources(&self) -> Result<Resources, IndexError> {
+        Ok(resources(&self.database))
+    }
+
+    async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
+        Ok(inspect::inspect(&self.database).await?)
+    }
+}
+
+#[async_trait]
+impl Ledger for SqliteLedger {
     async fn begin(&self, new: &NewEntry) -> Result<Entry, IndexError> {
         let entry = new.clone();
         self.write_rows(&new.app, &new.message_id, move |rows| rows.begin(&entry)).await
@@ -141,7 +174,7 @@ impl Ledger for SqliteIndex {
 }
 
 #[async_trait]
-impl LedgerBounds for SqliteIndex {
+impl LedgerBounds for SqliteLedger {
     async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<EvictionRound, IndexError> {
         let ledger_id = self.ledger_id;
         let round = move |sql: &Connection| Eviction { sql, ledger_id, now }.keep_within(limit);

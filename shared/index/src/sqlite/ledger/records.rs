@@ -97,7 +97,7 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// The entry of a message, also if it has expired.
+    /// The entry of a message, even if it has expired.
     pub(super) fn find(
         &self,
         app: &AppId,
@@ -111,7 +111,8 @@ impl Records<'_> {
         Ok(None)
     }
 
-    /// What a record begins with; none if there is none, or none that this program can read.
+    /// Returns what a record begins with; none if there is none, or none that this program can
+    /// read.
     pub(super) fn preamble(
         &self,
         table: RecordTable,

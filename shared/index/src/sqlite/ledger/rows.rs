@@ -81,7 +81,7 @@ impl<'a> LedgerRows<'a> {
         }
     }
 
-    /// The entry, also if it has expired.
+    /// The entry, even if it has expired.
     fn find(&self) -> Result<Option<StoredEntry>, StoreError> {
         if let Some(recorded) = self.records.find(&self.app, &self.message)? {
             return Ok(Some(StoredEntry::Record(recorded)));

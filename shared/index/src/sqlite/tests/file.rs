@@ -57,19 +57,20 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
     whole.token = Some("token".into());
     index.put_devices(&key(), std::slice::from_ref(&whole), T0).await.unwrap();
     let message = MessageId::issue_named(&app());
-    index.begin(&new_entry(message, UnixMillis::MAX)).await.unwrap();
+    let ledger = index.ledger();
+    ledger.begin(&new_entry(message, UnixMillis::MAX)).await.unwrap();
     let plan = Plan::of(
         push_model::device::TransportKind::Mqtt,
         vec![vec![SlotRange { shard: 0, from: 0, to: 1 }]],
     );
-    index.plan(&key(), &message, &plan).await.unwrap();
-    index.advance(&key(), &message, &step(after(0), PartitionState::ENDED)).await.unwrap();
-    drop(index);
+    ledger.plan(&key(), &message, &plan).await.unwrap();
+    ledger.advance(&key(), &message, &step(after(0), PartitionState::ENDED)).await.unwrap();
+    drop((index, ledger));
 
     let index = open(&dir).await;
     assert_eq!(index.apps().await.unwrap(), [record]);
     assert_eq!(index.device(&key(), &whole.client_id).await.unwrap(), Some(whole));
-    let entry = index.entry(&key(), &message).await.unwrap().unwrap();
+    let entry = index.ledger().entry(&key(), &message).await.unwrap().unwrap();
     assert_eq!((entry.dedup_nonce, entry.targeted, entry.pending()), (Some(u64::MAX), 3, 1));
     assert_eq!(entry.plan, Some(plan));
     assert_eq!(entry.partition(0).state, PartitionState::ENDED);
@@ -78,7 +79,7 @@ async fn a_reopened_file_keeps_apps_devices_and_ledger() {
 #[tokio::test]
 async fn of_two_processes_at_one_partition_one_saves_and_the_other_is_told() {
     let dir = TempDir::new().unwrap();
-    let (one, two) = (open(&dir).await, open(&dir).await);
+    let (one, two) = (open(&dir).await.ledger(), open(&dir).await.ledger());
     let message = MessageId::issue_named(&app());
     one.begin(&new_entry(message, UnixMillis::MAX)).await.unwrap();
     for at in 0..20 {
@@ -103,10 +104,10 @@ async fn namespaces_share_a_file_and_nothing_else() {
     index.create_app(&App::new(app(), &Secret::generate(), T0)).await.unwrap();
     put(&index, "a", T0).await.unwrap();
     let message = MessageId::issue_named(&app());
-    index.begin(&new_entry(message, UnixMillis::MAX)).await.unwrap();
+    index.ledger().begin(&new_entry(message, UnixMillis::MAX)).await.unwrap();
     assert_eq!(other.apps().await.unwrap(), []);
     assert_eq!(other.count_devices(&key()).await.unwrap(), 0);
-    assert_eq!(other.entry(&key(), &message).await.unwrap(), None);
+    assert_eq!(other.ledger().entry(&key(), &message).await.unwrap(), None);
     assert!(!other.remove_app(&app()).await.unwrap());
     assert_eq!(all_registered_by(&index, T0).await, ["a"]);
 }

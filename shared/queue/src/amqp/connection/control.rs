@@ -43,7 +43,7 @@ impl ControlConnection {
         within(bound, open.create_channel()).await
     }
 
-    /// How many messages of a queue are ready, as [`ready_count`].
+    /// Returns how many messages of a queue are ready, as [`ready_count`].
     pub(crate) async fn ready_count(
         &self,
         channel: &Channel,
@@ -52,7 +52,7 @@ impl ControlConnection {
         ready_count(channel, queue, self.dialer.settings.request_timeout).await
     }
 
-    /// What the server says of a queue.
+    /// Returns what the server says of a queue.
     pub(crate) async fn counts(&self, channel: &Channel, queue: &str) -> Result<Counts, AmqpError> {
         counts(channel, queue, self.dialer.settings.request_timeout).await
     }

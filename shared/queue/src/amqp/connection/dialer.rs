@@ -36,7 +36,7 @@ use crate::amqp::{
 /// 10, so that among so many hosts each is equally likely.
 const HOST_DRAWS: usize = 5040;
 
-/// What is needed to reach the server; cheap to clone.
+/// The settings that reach the server; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     hosts: Arc<Hosts>,
@@ -148,7 +148,7 @@ impl Dialer {
         }
     }
 
-    /// What TLS says of a host with which the connection broke.
+    /// Returns what TLS says of a host with which the connection broke.
     async fn tls_failure(&self, host: &Host) -> Option<TlsFailure> {
         let authority = &host.uri.authority;
         let address = (authority.host.trim_matches(['[', ']']), authority.port);

@@ -12,7 +12,7 @@ use lapin::uri::AMQPUri;
 /// One host, and how the last attempt to connect to it ended.
 pub(super) struct Host {
     pub(super) uri: AMQPUri,
-    /// Whether the host did not answer that attempt in time.
+    /// True if the host did not answer that attempt in time.
     pub(super) timed_out: AtomicBool,
 }
 
@@ -57,13 +57,13 @@ impl Hosts {
     }
 }
 
-/// What the URL must be, for the operator.
+/// The form of the URL, for the operator.
 const FORM: &str = "must be amqp://[user:password@]host[:port][/vhost], or amqps://…";
 
 /// Checks an `amqp://` or `amqps://` URL with one host or several.
 ///
 /// # Errors
-/// What is wrong with it, as a text for the operator that repeats nothing of the URL: what looks like
+/// The mistake, as a text for the operator that repeats nothing of the URL: what looks like
 /// a host may be a part of the password.
 pub fn check_url(url: &str) -> Result<(), String> {
     Hosts::parse(url, 0).map(|_| ())

@@ -74,9 +74,9 @@ impl UnsettledDelivery {
     }
 }
 
-/// How often a message was delivered, including this time.
+/// Returns how often a message was delivered, including this time.
 fn deliveries(delivery: &LapinDelivery) -> u32 {
-    // Set on a message that was delivered before, also if no header has the number.
+    // Set on a message that was delivered before, even if no header has the number.
     let at_least = u32::from(delivery.redelivered);
     returns(&delivery.properties).max(at_least).saturating_add(1)
 }
@@ -88,7 +88,7 @@ pub(super) fn published_at(properties: &BasicProperties) -> Option<UnixMillis> {
     Some(UnixMillis(seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000))))
 }
 
-/// How often a message was returned to its queue, as far as its headers say.
+/// Returns how often a message was returned to its queue, as far as its headers say.
 fn returns(properties: &BasicProperties) -> u32 {
     let Some(headers) = properties.headers() else { return 0 };
     let count = |name: &&str| headers.inner().get(*name).and_then(whole_number);

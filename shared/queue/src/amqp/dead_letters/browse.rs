@@ -33,15 +33,15 @@ use crate::amqp::{
     error::{AmqpError, within},
 };
 
-/// How many messages are consumed at once, and are in memory besides those that the caller keeps.
-/// More than 32 that return together come back in any order (seen with RabbitMQ 3.10).
+/// Messages to consume together; they are in memory besides those that the caller keeps. More than
+/// 32 that return together come back in any order (seen with RabbitMQ 3.10).
 const SET: u16 = 32;
-/// How many sets are given back before waiting for them. RabbitMQ keeps the order of returns while
-/// fewer than 32 of its own requests to the queue are open.
+/// Sets to give back before waiting for them. RabbitMQ keeps the order of returns while fewer than
+/// 32 of its own requests to the queue are open.
 const SETS_AT_ONCE: usize = 8;
 /// A message that does not come within this time was consumed by another program.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait between checks whether the returned messages are back, and how often to check.
+/// The pause between checks for the returned messages, and the number of checks.
 const CHECK_PAUSE: Duration = Duration::from_millis(10);
 const CHECKS: usize = 100;
 
@@ -50,15 +50,15 @@ pub(super) struct Browse<'a> {
     control: &'a ControlConnection,
     channel: Channel,
     queue: String,
-    /// How many of the messages that were there at the beginning were not consumed yet.
-    left: u64,
+    /// Messages that were there at the beginning and are not consumed yet.
+    unread: u64,
     /// Messages of this set that the caller has not got yet.
     fetched: VecDeque<LapinDelivery>,
     /// Messages of this set that are not settled.
     unsettled: Vec<DeliveryTag>,
     /// The last unsettled message of each earlier set.
     kept: Vec<DeliveryTag>,
-    /// How many messages the queue has when all are back.
+    /// The messages of the queue when all are back.
     returning: u64,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Browse<'a> {
             control,
             channel,
             queue,
-            left: ready,
+            unread: ready,
             fetched: VecDeque::new(),
             unsettled: Vec::new(),
             kept: Vec::new(),
@@ -84,7 +84,7 @@ impl<'a> Browse<'a> {
 
     /// The next message. It stays unsettled until it is deleted or the browse is finished.
     pub(super) async fn next(&mut self) -> Result<Option<LapinDelivery>, AmqpError> {
-        if self.fetched.is_empty() && self.left > 0 {
+        if self.fetched.is_empty() && self.unread > 0 {
             self.next_set().await?;
         }
         Ok(self.fetched.pop_front())
@@ -93,13 +93,13 @@ impl<'a> Browse<'a> {
     async fn next_set(&mut self) -> Result<(), AmqpError> {
         self.kept.extend(self.unsettled.pop());
         self.unsettled.clear();
-        let size = u16::try_from(self.left).unwrap_or(SET).min(SET);
+        let size = u16::try_from(self.unread).unwrap_or(SET).min(SET);
         let fetched = self.fetch(size).await;
         self.unsettled.extend(self.fetched.iter().map(|message| message.delivery_tag));
         fetched?;
         let missing = u64::from(size).saturating_sub(self.fetched.len() as u64);
         // Another program consumed the missing messages, and may have consumed all others.
-        self.left = if missing > 0 { 0 } else { self.left - u64::from(size) };
+        self.unread = if missing > 0 { 0 } else { self.unread - u64::from(size) };
         self.returning = self.returning.saturating_sub(missing);
         Ok(())
     }

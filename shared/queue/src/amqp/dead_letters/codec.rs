@@ -1,8 +1,7 @@
 //! The dead-letter codec: how a dead letter is written into an AMQP message, and read.
 //!
-//! Workers dead-letter a message themselves, with the lane and the reason in headers. Letters of
-//! earlier versions of the service may still be in the queue: those were dead-lettered by RabbitMQ,
-//! which adds the header `x-death`. The payload is unchanged in both cases.
+//! Workers dead-letter a message themselves, with the lane and the reason in headers. The payload is
+//! unchanged.
 
 use lapin::{
     BasicProperties,
@@ -11,7 +10,7 @@ use lapin::{
 use push_model::time::UnixMillis;
 use sha2::{Digest, Sha256};
 
-use crate::{DeadLetter, Lane, amqp::topology::Names};
+use crate::{DeadLetter, Lane};
 
 const LANE: &str = "x-push-lane";
 const REASON: &str = "x-push-reason";
@@ -34,25 +33,18 @@ pub(crate) fn headers(lane: Lane, reason: &str, now: UnixMillis) -> FieldTable {
     headers
 }
 
-/// Reads any message of the dead-letter queue, also one that another program published.
-pub(super) fn read(names: &Names, properties: &BasicProperties, payload: Vec<u8>) -> DeadLetter {
-    let id = id(properties, &payload);
+/// Reads any message of the dead-letter queue, even one that another program published.
+pub(super) fn read(properties: &BasicProperties, payload: Vec<u8>) -> DeadLetter {
     let none = FieldTable::default();
     let headers = properties.headers().as_ref().unwrap_or(&none);
     let written = |name| headers.inner().get(name).and_then(text);
-    let payload = payload.into();
-    match written(REASON) {
-        Some(reason) => DeadLetter {
-            id,
-            lane: written(LANE).and_then(|lane| Lane::from_name(&lane)),
-            reason,
-            died_at: written(DIED_AT).and_then(|time| time.parse().ok()),
-            payload,
-        },
-        None => {
-            let Death { lane, reason, at: died_at } = death(names, headers);
-            DeadLetter { id, lane, reason, died_at, payload }
-        }
+    let unknown = || "unknown: it does not say where it came from".to_owned();
+    DeadLetter {
+        id: id(properties, &payload),
+        lane: written(LANE).and_then(|lane| Lane::from_name(&lane)),
+        reason: written(REASON).unwrap_or_else(unknown),
+        died_at: written(DIED_AT).and_then(|time| time.parse().ok()),
+        payload: payload.into(),
     }
 }
 
@@ -82,40 +74,6 @@ pub(crate) fn dropped_from(headers: &FieldTable) -> (String, String) {
     (field("queue").unwrap_or_default(), field("reason").unwrap_or_default())
 }
 
-/// What `x-death` says about a message.
-struct Death {
-    lane: Option<Lane>,
-    reason: String,
-    at: Option<UnixMillis>,
-}
-
-/// Reads the lane and the reason from `x-death`. It has an entry for each queue and reason; those
-/// of the delay queues are skipped, because an expired delay is no failure.
-fn death(names: &Names, headers: &FieldTable) -> Death {
-    let deaths = match headers.inner().get(DEATHS) {
-        Some(AMQPValue::FieldArray(deaths)) => deaths.as_slice(),
-        _ => &[],
-    };
-    for death in deaths {
-        let AMQPValue::FieldTable(death) = death else { continue };
-        let field = |name| death.inner().get(name).and_then(text).unwrap_or_default();
-        if let Some(lane) = names.lane_of(&field("queue")) {
-            let reason = match field("reason").as_str() {
-                "delivery_limit" => "it was delivered too often without being settled".to_owned(),
-                other => format!("RabbitMQ dead-lettered it: {other}"),
-            };
-            let at = match death.inner().get("time") {
-                // In seconds.
-                Some(AMQPValue::Timestamp(seconds)) => Some(UnixMillis(0).plus_seconds(*seconds)),
-                _ => None,
-            };
-            return Death { lane: Some(lane), reason, at };
-        }
-    }
-    let reason = "unknown: it does not say where it came from".to_owned();
-    Death { lane: None, reason, at: None }
-}
-
 fn text(value: &AMQPValue) -> Option<String> {
     match value {
         AMQPValue::LongString(text) => Some(text.to_string()),
@@ -128,16 +86,11 @@ fn text(value: &AMQPValue) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        Names::new("push".to_owned())
-    }
-
     fn dead_by(entries: &[(&str, &str)]) -> BasicProperties {
         let entry = |(queue, reason): &(&str, &str)| {
             let mut entry = FieldTable::default();
             entry.insert("queue".into(), AMQPValue::LongString((*queue).into()));
             entry.insert("reason".into(), AMQPValue::LongString((*reason).into()));
-            entry.insert("time".into(), AMQPValue::Timestamp(7));
             AMQPValue::FieldTable(entry)
         };
         let deaths: Vec<AMQPValue> = entries.iter().map(entry).collect();
@@ -151,7 +104,7 @@ mod tests {
         let properties = BasicProperties::default()
             .with_message_id("m1".into())
             .with_headers(headers(Lane::Tasks, "not JSON", UnixMillis(1234)));
-        let letter = read(&names(), &properties, b"?".to_vec());
+        let letter = read(&properties, b"?".to_vec());
         assert_eq!((letter.id.as_str(), letter.lane), ("m1", Some(Lane::Tasks)));
         assert_eq!(letter.died_at, Some(UnixMillis(1234)));
         assert_eq!((letter.reason.as_str(), &letter.payload[..]), ("not JSON", &b"?"[..]));
@@ -165,20 +118,12 @@ mod tests {
             &format!("x{reason}"),
             UnixMillis(0),
         ));
-        assert_eq!(read(&names(), &properties, Vec::new()).reason.len(), MAX_REASON - 1);
-    }
-
-    #[test]
-    fn a_message_that_was_delayed_and_then_delivered_too_often_has_its_lane_and_reason() {
-        let properties = dead_by(&[("push.jobs", "delivery_limit"), ("push.delay.4s", "expired")]);
-        let letter = read(&names(), &properties, Vec::new());
-        assert_eq!((letter.lane, letter.died_at), (Some(Lane::Jobs), Some(UnixMillis(7000))));
-        assert_eq!(letter.reason, "it was delivered too often without being settled");
+        assert_eq!(read(&properties, Vec::new()).reason.len(), MAX_REASON - 1);
     }
 
     #[test]
     fn a_message_without_headers_has_no_lane_but_a_stable_id_of_its_own() {
-        let read = |payload: &[u8], properties| read(&names(), &properties, payload.to_vec());
+        let read = |payload: &[u8], properties| read(&properties, payload.to_vec());
         let letter = read(b"a", BasicProperties::default());
         assert_eq!((letter.lane, letter.died_at), (None, None));
         assert_eq!(letter.id, read(b"a", BasicProperties::default()).id);

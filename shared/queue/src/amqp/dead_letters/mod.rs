@@ -19,7 +19,7 @@ pub(super) use self::codec::{dropped_from, headers};
 use super::{connection::ControlConnection, publisher::Publisher};
 use crate::{DeadLetter, QueueError};
 
-/// What to do with a letter.
+/// An action on a dead letter.
 #[derive(Clone, Copy)]
 pub(super) enum Action<'a> {
     /// Publishes it to its lane and deletes it.
@@ -34,19 +34,15 @@ pub(super) async fn list(
     limit: usize,
 ) -> Result<Vec<DeadLetter>, QueueError> {
     let mut browse = begin(control).await?;
-    let result = read_first(control, &mut browse, limit).await;
+    let result = read_first(&mut browse, limit).await;
     finish(browse, result).await
 }
 
-async fn read_first(
-    control: &ControlConnection,
-    browse: &mut Browse<'_>,
-    limit: usize,
-) -> Result<Vec<DeadLetter>, QueueError> {
+async fn read_first(browse: &mut Browse<'_>, limit: usize) -> Result<Vec<DeadLetter>, QueueError> {
     let mut letters = Vec::new();
     while let Some(message) = browse.next().await? {
         if letters.len() < limit {
-            letters.push(read(control, message));
+            letters.push(read(message));
         }
     }
     Ok(letters)
@@ -73,7 +69,7 @@ async fn act_on(
     let mut done = 0;
     while let Some(message) = browse.next().await? {
         let tag = message.delivery_tag;
-        let letter = read(control, message);
+        let letter = read(message);
         let is_wanted = wanted.is_none_or(|ids| ids.contains(letter.id.as_str()));
         if is_wanted && carry_out(control, letter, action).await? {
             browse.delete(tag).await?;
@@ -113,6 +109,6 @@ async fn finish<T>(browse: Browse<'_>, result: Result<T, QueueError>) -> Result<
     Ok(value)
 }
 
-fn read(control: &ControlConnection, message: LapinDelivery) -> DeadLetter {
-    codec::read(&control.dialer().names, &message.properties, message.data)
+fn read(message: LapinDelivery) -> DeadLetter {
+    codec::read(&message.properties, message.data)
 }

@@ -40,11 +40,11 @@ use super::{
     error::AmqpError,
 };
 
-/// How often the probes are looked at.
+/// The pause between looks at the probes.
 const PERIOD: Duration = Duration::from_secs(8);
-/// How long a message and a queue must last.
+/// The lifetime that a message and a queue must have.
 const PROBED: Duration = Duration::from_secs(40);
-/// How long a policy is assumed to be in force after something was dropped.
+/// Time for which a policy is assumed to be in force after something was dropped.
 const MEMORY: Duration = Duration::from_secs(60);
 /// Pause before a lost connection is opened again.
 const REOPEN: Duration = Duration::from_secs(3);
@@ -69,7 +69,8 @@ impl PolicyKey {
     }
 }
 
-/// What was dropped lately: by a policy with this key, from the queue with this name.
+/// The queues that dropped messages lately: by a policy with this key, from the queue with this
+/// name.
 #[derive(Debug, Default)]
 struct Findings(BTreeMap<(PolicyKey, String), Instant>);
 
@@ -87,7 +88,7 @@ impl Findings {
         PolicyKey::ALL.into_iter().filter(|key| self.0.keys().any(|(of, _)| of == key))
     }
 
-    /// What `ingest` answers and `/readyz` says; none if there is nothing.
+    /// Returns what `ingest` answers and `/readyz` says; none if there is nothing.
     fn reason(&self) -> Option<Arc<str>> {
         let ((key, queue), _) = self.0.first_key_value()?;
         Some(reason(*key, Some(queue)))
@@ -113,7 +114,7 @@ fn reason(key: PolicyKey, queue: Option<&str>) -> Arc<str> {
     .into()
 }
 
-/// What this program knows of such policies.
+/// This program's knowledge of such policies.
 #[derive(Debug)]
 pub(super) struct Policies {
     /// Why no message should be published; none while nothing is dropped.

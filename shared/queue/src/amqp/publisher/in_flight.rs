@@ -12,7 +12,7 @@
 //! After a nack it ends as well. None of our queues has a limit that it could have reached, so a
 //! nack means that its quorum queue had no leader for a moment. RabbitMQ 3.10 was seen to nack
 //! everything on a channel that had met that moment for as long as the channel lived, although the
-//! leader was back long before; another channel is served at once.
+//! leader was back long before; another channel is served immediately.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -149,7 +149,7 @@ mod tests {
         assert!(matches!(end, Err(AmqpError::Nacked)), "a channel that nacks is not kept");
     }
 
-    /// What RabbitMQ returns for a message that reached no queue.
+    /// Makes the message with which RabbitMQ returns one that reached no queue.
     fn returned(id: Uuid) -> Option<BasicReturnMessage> {
         let mut delivery = Delivery::mock(0, "".into(), "queue".into(), false, Vec::new());
         delivery.properties = BasicProperties::default().with_message_id(id.to_string().into());

@@ -9,8 +9,8 @@
 //! takes no messages (a memory alarm, a queue without its majority) costs no more memory than so
 //! many messages. A publish that its caller drops keeps its permit until the confirm comes or the
 //! session ends. While the server announces that it takes no messages, every publish that has no
-//! permit yet, or was not handed to the connection, is refused at once with the reason; while there
-//! is no connection every publish is answered at once.
+//! permit yet, or was not handed to the connection, is refused immediately with the reason; while there
+//! is no connection every publish is answered immediately.
 //!
 //! - `request`: a publish on its way to the task
 //! - `task`: the task that owns the publishing channel
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) use self::alarm_probe::AlarmProbe;
 use self::{
     request::{PendingConfirm, PublishRequest},
-    task::{PublishTask, State},
+    task::{PublishTask, SessionSignals},
 };
 use super::{connection::Dialer, error::AmqpError, topology::Address};
 use crate::{QueueError, until_blocked};
@@ -66,7 +66,8 @@ impl Publisher {
         let (announce, blocked) = watch::channel(None);
         let (announce_lost, lost) = watch::channel(None);
         let reopen = Arc::new(Notify::new());
-        let state = State { blocked: announce, lost: announce_lost, reopen: Arc::clone(&reopen) };
+        let state =
+            SessionSignals { blocked: announce, lost: announce_lost, reopen: Arc::clone(&reopen) };
         let task = PublishTask::start(dialer, receiver, state, closing).await?;
         let permits = Arc::new(Semaphore::new(most));
         Ok((Self { requests, permits, blocked, lost, reopen, publish_timeout }, task))
@@ -89,7 +90,7 @@ impl Publisher {
         }
     }
 
-    /// Checks that there is a connection to publish on. If not, it is opened at once, because
+    /// Checks that there is a connection to publish on. If not, it is opened immediately, because
     /// the server has just answered.
     pub(super) fn check_connected(&self) -> Result<(), QueueError> {
         match &*self.lost.borrow() {
@@ -101,7 +102,7 @@ impl Publisher {
         }
     }
 
-    /// Whether there is a connection to publish on.
+    /// Returns true if there is a connection to publish on.
     pub(super) fn is_connected(&self) -> bool {
         !self.requests.is_closed() && self.lost.borrow().is_none()
     }

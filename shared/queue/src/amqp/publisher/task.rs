@@ -5,7 +5,7 @@
 //! publish on one channel can be numbered in one order and sent in the other, and then each gets
 //! the other's confirm.
 //!
-//! The task passes all confirms that have arrived to [`InFlight`] at once, which interprets them
+//! The task passes all confirms that have arrived to [`InFlight`] together, which interprets them
 //! together and decides when the session has to end. The next session declares the topology again.
 //!
 //! A server that is short of memory or disk stops reading from a connection at its next publish,
@@ -59,12 +59,12 @@ pub(super) struct PublishTask {
     dialer: Dialer,
     backoff: ReconnectBackoff,
     requests: mpsc::Receiver<PublishRequest>,
-    state: State,
+    state: SessionSignals,
     closing: CancellationToken,
 }
 
-/// What the task says of itself, and is told.
-pub(super) struct State {
+/// The state that the task shares with its handles.
+pub(super) struct SessionSignals {
     /// Why the server takes no messages; `None` while it takes them.
     pub(super) blocked: watch::Sender<Option<Arc<str>>>,
     /// Why there is no connection; `None` while there is one.
@@ -78,7 +78,7 @@ impl PublishTask {
     pub(super) async fn start(
         dialer: Dialer,
         requests: mpsc::Receiver<PublishRequest>,
-        state: State,
+        state: SessionSignals,
         closing: CancellationToken,
     ) -> Result<impl Future<Output = ()> + Send + 'static, AmqpError> {
         let first = open(&dialer).await?;

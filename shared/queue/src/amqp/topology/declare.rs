@@ -1,7 +1,7 @@
 //! Declares the topology, in the same way for every program, and counts the messages of a queue.
 //!
 //! Declaring a queue or an exchange that exists with the same properties changes nothing, so every
-//! program declares everything on every connection. One that exists with other properties cannot be
+//! program declares everything on every connection. A queue that exists with other properties cannot be
 //! replaced by a program, because messages may be in it: it is reported by name.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -76,7 +76,7 @@ fn mismatch(name: &str, error: AmqpError) -> AmqpError {
     }
 }
 
-/// How many messages of a queue are ready. Unsettled deliveries are not counted: only the
+/// Returns how many messages of a queue are ready. Unsettled deliveries are not counted: only the
 /// management plugin knows them.
 pub(crate) async fn ready_count(
     channel: &Channel,
@@ -86,7 +86,7 @@ pub(crate) async fn ready_count(
     Ok(counts(channel, queue, bound).await?.messages)
 }
 
-/// What the server says of a queue.
+/// The server's counts of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Messages that are ready, as [`ready_count`].

@@ -1,4 +1,4 @@
-//! What a holder knows about its own lease without reading the file.
+//! The knowledge of a holder about its own lease, without reading the file.
 //!
 //! Other holders take deliveries back when they have seen the same heartbeat for a whole lease.
 //! They saw it at its commit at the earliest, so they do not do it within a lease after the
@@ -19,11 +19,11 @@ pub(crate) struct Lease {
     /// Identifies the holder among all in the file.
     pub(crate) holder: i64,
     length: Duration,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LeaseState {
     /// When the last heartbeat that was stored was begun.
     renewed: Option<Instant>,
     /// Claims with a lower number are not held any more.
@@ -33,11 +33,11 @@ struct State {
 
 impl Lease {
     pub(crate) fn new(holder: i64, length: Duration) -> Self {
-        let state = State { renewed: None, first_held: 0, next_claim: 0 };
+        let state = LeaseState { renewed: None, first_held: 0, next_claim: 0 };
         Self { holder, length, state: Mutex::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +62,7 @@ impl Lease {
         state.first_held = state.first_held.max(first_held);
     }
 
-    /// Whether a claim certainly holds.
+    /// Returns true if a claim certainly holds.
     pub(crate) fn covers(&self, claim: i64, now: Instant) -> bool {
         let state = self.state();
         let fresh = state.renewed.is_some_and(|begun| now.duration_since(begun) < self.length);

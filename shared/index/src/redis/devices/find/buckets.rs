@@ -1,6 +1,6 @@
 //! The map from client id to slot: each shard's buckets of entries, found by linear hashing.
 //!
-//! Which bucket is a client's depends on how many buckets its shard has, and that number grows. So
+//! The bucket of a client depends on the number of buckets of its shard, and that number grows. So
 //! the number is cached here and read again in the same request, *behind* the buckets. If it is the
 //! cached number, the right buckets were read, because entries move to another bucket only in the
 //! step that raises the number of buckets. If not, the buckets are read again.
@@ -24,14 +24,14 @@ use crate::{
     },
 };
 
-/// How often the buckets of a shard that keeps growing are read. A shard gets a new bucket only
-/// with every 48 new devices.
+/// The most reads of the buckets of a shard that keeps growing. A shard gets a new bucket only with
+/// every 48 new devices.
 const TRIES: u32 = 16;
 
 /// The most apps whose numbers of buckets are cached.
 const CACHED_APPS: usize = 1024;
 
-/// How many buckets the shards of apps had when they were last read.
+/// The numbers of buckets of apps' shards when they were last read.
 pub(in crate::redis) type BucketCounts = Cache<AppKey, Arc<[AtomicU32; SHARDS as usize]>>;
 
 /// An empty cache.
@@ -146,12 +146,12 @@ impl AppShards<'_> {
     }
 }
 
-/// How many shards these clients are in, which are sorted by shard.
+/// Returns how many shards these clients are in, which are sorted by shard.
 fn count_shards(wanted: &[Wanted]) -> usize {
     wanted.chunk_by(|(_, a), (_, b)| a.shard == b.shard).count()
 }
 
-/// How many buckets a shard has; none if it has no devices or is being removed.
+/// Returns how many buckets a shard has; none if it has no devices or is being removed.
 fn bucket_count(shard: Value) -> Result<Option<u32>, IndexError> {
     let mut values = reply::list(shard)?.into_iter();
     let mut next = || reply::number(values.next().unwrap_or_default());

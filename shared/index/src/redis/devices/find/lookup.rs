@@ -27,7 +27,7 @@ const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: REQUEST_CLIENTS, 
 /// The longest list that is coalesced with others. A longer one fills requests by itself.
 const COALESCED_CLIENTS: usize = 16;
 
-/// How each device is reached, or why it is not.
+/// The address of each device, or the reason why it has none.
 type Targets = Vec<Result<Target, NoTarget>>;
 
 /// Clients of one app whose devices one caller waits for.
@@ -73,7 +73,7 @@ async fn look_up_group(
     lookups.iter().map(&mut of).collect()
 }
 
-/// How a device is reached, or why it is not; or the error of its shard.
+/// The address of a device, or the reason why it has none; or the error of its shard.
 type Answer = Result<Result<Target, NoTarget>, IndexError>;
 
 async fn targets(
@@ -106,7 +106,7 @@ async fn targets(
 }
 
 impl RedisIndex {
-    /// How these devices are reached, one entry for each.
+    /// Returns how these devices are reached, one entry for each.
     pub(in crate::redis) async fn look_up(
         &self,
         app: &AppKey,

@@ -1,4 +1,4 @@
-//! How a list of clients is cut into requests.
+//! Cuts a list of clients into requests.
 
 /// The most clients of one request: a fraction of a megabyte, and of a millisecond of Redis.
 pub(in crate::redis::devices) const REQUEST_CLIENTS: usize = 256;

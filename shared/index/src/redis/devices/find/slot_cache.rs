@@ -38,12 +38,12 @@ impl SlotCache {
         Self { slots: Cache::new(CACHED_DEVICES), hasher: RandomState::new() }
     }
 
-    /// How many slots it has.
+    /// Returns how many slots it has.
     pub(in crate::redis) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many slots it may have.
+    /// Returns how many slots it may have.
     pub(in crate::redis) fn limit(&self) -> u64 {
         self.slots.capacity()
     }

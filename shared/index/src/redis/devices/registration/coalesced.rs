@@ -75,8 +75,8 @@ const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: 256, groups: 1 };
 /// ordered against coalesced registrations.
 pub(in crate::redis::devices) const COALESCED_DEVICES: usize = 16;
 
-/// How often a registration is tried if its connections break each time before it is written, or it is
-/// too late for its codes.
+/// The most tries of a registration whose connection breaks before it is written, or that comes too
+/// late for its codes.
 const TRIES: usize = 3;
 
 /// Devices that one caller registers for an app.
@@ -89,7 +89,7 @@ pub(in crate::redis) struct Registration {
     caller: Weak<Caller>,
 }
 
-/// What the codes of a registration depend on.
+/// The state that the codes of a registration depend on.
 #[derive(Debug, Clone)]
 struct CodesFrom {
     /// The connections before the codes were read.
@@ -99,8 +99,8 @@ struct CodesFrom {
     not_after: u64,
 }
 
-/// What a caller is told beside the results: the clock, in seconds, of a server for which the codes
-/// were too old; else 0.
+/// The answer to a caller beside the results: the clock, in seconds, of a server for which the
+/// codes were too old; else 0.
 type Caller = AtomicU64;
 
 /// The results of a [`Registration`]'s devices; none if the registration has to be made again with
@@ -110,7 +110,7 @@ type AllRegistered = Option<Vec<Registered>>;
 /// The result of one device; none if its registration has to be made again.
 type Outcome = Result<Option<Registered>, IndexError>;
 
-/// What is stored of a device before it registers.
+/// The stored state of a device before it registers.
 enum StoredState {
     /// The same as the registration.
     Same(RegistrationEpoch),
@@ -289,7 +289,7 @@ impl Writer {
         outcomes
     }
 
-    /// What is stored of each device; or the error of its shard.
+    /// Returns what is stored of each device; or the error of its shard.
     async fn look_up(
         &self,
         app: &AppKey,

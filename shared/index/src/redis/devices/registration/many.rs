@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-/// Script calls of one registration that are in flight at once.
+/// Script calls of one registration that are in flight at the same time.
 const PUT_IN_FLIGHT: usize = 32;
 
-/// How often devices are written again because their codes were read too long ago.
+/// The most tries to write devices whose codes were read too long ago.
 const TRIES: usize = 3;
 
 impl RedisIndex {

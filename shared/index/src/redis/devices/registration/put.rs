@@ -70,7 +70,8 @@ pub(super) fn in_time(answer: Value) -> Result<Value, PutFailure> {
     }
 }
 
-/// What a registration did, and as which registration the device is stored; or why it is not.
+/// The effect of a registration and the epoch of the stored device, or the reason why it was
+/// refused.
 pub(super) type Registered = Result<(Put, RegistrationEpoch), PutRefused>;
 
 /// Sorts devices into the order in which they are written. Neighbours in the map share a call, and

@@ -23,16 +23,16 @@ use crate::{
 /// About how many targetings have their tables in the cache.
 const CACHED_TARGETINGS: usize = 128;
 
-/// How much memory the tables and their targetings may take.
+/// The most memory of the tables and their targetings.
 const CACHED_BYTES: u64 = 32 * 1024 * 1024;
 
-/// How many values are decided about before other tasks run: well below a millisecond.
+/// Values to decide about before other tasks run: well below a millisecond.
 const STEP_VALUES: usize = 2048;
 
 /// The tables of targetings.
 pub(in crate::redis) type TableCache = Cache<Compiled, Arc<[Table]>, ByBytes>;
 
-/// What tables were made of: the number of the dictionaries, and the targeting.
+/// The source of tables: the number of the dictionaries, and the targeting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::redis) struct Compiled(u64, Targeting);
 

@@ -23,11 +23,11 @@ use crate::{
     },
 };
 
-/// Segments that are counted at once.
+/// Segments that one request counts.
 const COUNT_IN_FLIGHT: usize = 8;
 
 impl RedisIndex {
-    /// How many devices of a range match, or have a record that cannot be read.
+    /// Returns how many devices of a range match, or have a record that cannot be read.
     pub(in crate::redis::devices) async fn count_range(
         &self,
         app: &AppKey,

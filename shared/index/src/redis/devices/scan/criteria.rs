@@ -72,7 +72,7 @@ impl WantedTransport {
     }
 }
 
-/// How many codes one byte can express.
+/// The number of codes that one byte can express.
 const NARROW: usize = 1 << 8;
 
 /// Slots to which all criteria are applied before the next slots are looked at, so that the slots
@@ -149,12 +149,12 @@ impl Table {
         }
     }
 
-    /// How many bytes it takes.
+    /// Returns how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         self.by_code.len()
     }
 
-    /// What is decided about each code.
+    /// Returns what is decided about each code.
     #[cfg(test)]
     pub(super) fn decisions(&self) -> &[u8] {
         &self.by_code
@@ -242,12 +242,13 @@ impl Criteria {
         self.transport.is_some()
     }
 
-    /// How many columns [`Criteria::candidates`] needs. Without any, every slot is a candidate.
+    /// Returns how many columns [`Criteria::candidates`] needs. Without any, every slot is a
+    /// candidate.
     pub(super) fn columns(&self) -> usize {
         usize::from(self.has_transport()) + self.tables.len()
     }
 
-    /// Whether one of these attributes has more values than one byte can express.
+    /// Returns true if one of these attributes has more values than one byte can express.
     pub(super) fn expect_high_bytes(&self) -> bool {
         self.tables.iter().any(|table| table.by_code.len() > NARROW)
     }
@@ -278,7 +279,7 @@ impl Criteria {
         if slots.seen & UNKNOWN_CODE == 0 { Ok(matching) } else { Err(OutdatedTables) }
     }
 
-    /// Whether the device with this record matches.
+    /// Returns true if the device with this record matches.
     pub(super) fn accept(&self, record: &Record<'_>) -> Result<bool, OutdatedTables> {
         if record.stamp.registered_at > self.registered_by {
             return Ok(false);

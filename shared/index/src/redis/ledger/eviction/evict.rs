@@ -15,13 +15,17 @@ use super::{
 };
 use crate::{
     IndexError,
-    redis::{RedisIndex, connection::reply, keys::page_of_name, ledger::expanded},
+    redis::{
+        connection::reply,
+        keys::page_of_name,
+        ledger::{RedisLedger, expanded},
+    },
 };
 
 /// The most expanded entries that a round reads of a page.
 const EXPANDED_ENTRIES: usize = 256;
 
-/// What a round evicted.
+/// The result of an eviction round.
 #[derive(Debug, Default)]
 pub(super) struct Evicted {
     /// Pages that were read for it.
@@ -32,7 +36,7 @@ pub(super) struct Evicted {
     pub(super) left: Option<UnixMillis>,
 }
 
-/// What is to be evicted of a page.
+/// The entries of a page to be evicted.
 #[derive(Debug, Default)]
 struct Chosen<'a> {
     /// Records with their fields.
@@ -45,7 +49,7 @@ struct Chosen<'a> {
     accepted: BTreeMap<AppTag, UnixMillis>,
     /// The memory of the expanded entries.
     bytes: BTreeMap<AppTag, u64>,
-    /// What is remembered of entries that are closed before their messages have expired.
+    /// Marks of entries that are closed before their messages have expired.
     marks: Vec<u64>,
 }
 
@@ -55,7 +59,7 @@ impl Chosen<'_> {
         *latest = at.max(message.time().unwrap_or_default()).max(*latest);
     }
 
-    /// How many entries of an app are chosen.
+    /// Returns how many entries of an app are chosen.
     fn count(&self, app: AppTag) -> u64 {
         let records = self.closed.iter().map(|(field, _)| field);
         let stubs = self.expanded.iter().map(|(field, ..)| field);
@@ -63,7 +67,7 @@ impl Chosen<'_> {
     }
 }
 
-impl RedisIndex {
+impl RedisLedger {
     /// Evicts closed entries of these pages, one page after the other, until the apps have lost what
     /// they have in excess.
     pub(super) async fn evict(

@@ -15,7 +15,7 @@ use super::stripes::IN_FLIGHT;
 use crate::{
     IndexError,
     redis::{
-        RedisIndex,
+        RedisLedger,
         connection::reply,
         keys::{STRIPES, page_of_name, parse_listed_page},
     },
@@ -27,8 +27,8 @@ const HEADS: u64 = 2048;
 /// The fewest and the most that it reads from one list.
 const HEADS_OF_LIST: (u64, u64) = (8, 512);
 
-/// How many pages a round reads from the head of a list of this length, when all lists together have
-/// `all`. A client can make up ids whose pages are all in one list.
+/// Returns how many pages a round reads from the head of a list of this length, when all lists
+/// together have `all`. A client can make up ids whose pages are all in one list.
 fn heads(length: u64, all: u64) -> u64 {
     let (fewest, most) = HEADS_OF_LIST;
     (length.saturating_mul(HEADS) / all.max(1)).clamp(fewest, most)
@@ -47,7 +47,7 @@ pub(super) struct ListedPage {
     pub(super) name: String,
 }
 
-/// Which pages a list has.
+/// The pages in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListKind {
     /// Those that began with a record.
@@ -97,7 +97,7 @@ impl ListedPage {
     }
 }
 
-impl RedisIndex {
+impl RedisLedger {
     pub(super) fn list(&self, kind: ListKind, stripe: u8) -> String {
         let keys = self.keys.stripe(stripe);
         match kind {

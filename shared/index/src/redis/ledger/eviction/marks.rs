@@ -9,13 +9,13 @@ use push_model::{app::AppKey, ids::MessageId, ledger::eviction_mark};
 use crate::{
     IndexError,
     ledger::EVICTION_KEPT,
-    redis::{RedisIndex, connection::reply, keys::StripeKeys},
+    redis::{connection::reply, keys::StripeKeys, ledger::RedisLedger},
 };
 
 /// The most marks of a stripe: about 5 KB.
 const MOST: isize = 512;
 
-impl RedisIndex {
+impl RedisLedger {
     /// Adds marks. It comes before the eviction, so that no entry is missing without its mark.
     pub(super) async fn add_marks(
         &self,

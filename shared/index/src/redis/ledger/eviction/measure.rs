@@ -16,22 +16,22 @@ use super::{
 use crate::{
     IndexError,
     redis::{
-        RedisIndex,
+        RedisLedger,
         connection::reply,
         keys::{STRIPES, page_of_name, parse_listed_page},
     },
 };
 
-/// How many pages of a kind are measured.
+/// Pages of each kind to measure.
 const MEASURED_PAGES: usize = 256;
 
-/// How many expanded entries of a page are measured.
+/// Expanded entries of a page to measure.
 const MEASURED_ENTRIES: usize = 8;
 
 /// The memory that a list takes for each page, in bytes.
 const LIST_BYTES: u64 = 20;
 
-/// What pages of the ledger take, in bytes, their expanded entries included.
+/// The size of pages of the ledger in bytes, their expanded entries included.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) bytes: u64,
@@ -46,7 +46,7 @@ impl Measured {
         *self.by_app.entry(app).or_default() += bytes;
     }
 
-    /// What all pages take if `sampled` of them take this.
+    /// Returns what all pages take if `sampled` of them take this.
     fn scale(mut self, all: u64, sampled: u64) -> Self {
         let scaled = |bytes: u64| {
             let bytes = u128::from(bytes) * u128::from(all) / u128::from(sampled.max(1));
@@ -65,8 +65,8 @@ struct Expanded {
     keys: Vec<String>,
 }
 
-impl RedisIndex {
-    /// What the pages of this kind take, from a sample of them.
+impl RedisLedger {
+    /// Returns what the pages of this kind take, from a sample of them.
     pub(super) async fn measure(
         &self,
         kind: ListKind,
@@ -94,7 +94,7 @@ impl RedisIndex {
         Ok(self.measure_pages(&pages).await?.scale(all, pages.len() as u64))
     }
 
-    /// What these pages take.
+    /// Returns what these pages take.
     async fn measure_pages(&self, pages: &[(u8, String)]) -> Result<Measured, IndexError> {
         let ask = pages.iter().flat_map(|(stripe, name)| {
             read_page(&self.keys.stripe(*stripe).page(name)).map(|command| (*stripe, command))

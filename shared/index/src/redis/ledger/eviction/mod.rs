@@ -39,10 +39,10 @@ use redis::Value;
 use self::lists::{ListKind, ListedPage};
 use crate::{
     IndexError, LedgerBounds,
-    redis::{RedisIndex, connection::reply},
+    redis::{connection::reply, ledger::RedisLedger},
 };
 
-/// How long the lease for measuring the ledger lasts.
+/// The duration of the lease for measuring the ledger.
 const LEASE: Duration = Duration::from_secs(5);
 
 /// The most unread pages from which a round evicts: about 50,000 entries.
@@ -51,10 +51,10 @@ const EVICTED_PAGES: usize = 512;
 /// The most kept pages that a round reads besides.
 const KEPT_PAGES: usize = 128;
 
-impl RedisIndex {
-    /// Whether this program has the lease for measuring the ledger, which it acquires if it is
-    /// free. A server that refuses writes, as one without memory does, refuses the lease as well:
-    /// then every program measures.
+impl RedisLedger {
+    /// Returns true if this program has the lease for measuring the ledger, which it acquires if it
+    /// is free. A server that refuses writes, as one without memory does, refuses the lease as
+    /// well: then every program measures.
     async fn acquire_measuring_lease(&self) -> Result<bool, IndexError> {
         let lease = self.keys.measuring_lease();
         let mut acquire = redis::cmd("SET");
@@ -91,7 +91,7 @@ impl RedisIndex {
 }
 
 #[async_trait]
-impl LedgerBounds for RedisIndex {
+impl LedgerBounds for RedisLedger {
     async fn keep_within(&self, limit: u64, now: UnixMillis) -> Result<EvictionRound, IndexError> {
         if !self.acquire_measuring_lease().await?
             && let Some(history) = self.history().await?

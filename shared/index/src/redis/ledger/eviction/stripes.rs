@@ -8,13 +8,13 @@ use redis::{Cmd, Pipeline, Value};
 
 use crate::{
     IndexError,
-    redis::{RedisIndex, connection::reply},
+    redis::{connection::reply, ledger::RedisLedger},
 };
 
-/// Requests of a round that are in flight at once.
+/// Requests of a round that are in flight at the same time.
 pub(super) const IN_FLIGHT: usize = 16;
 
-impl RedisIndex {
+impl RedisLedger {
     /// Sends each command to its stripe, and gives the answers in the order of the commands. A
     /// single server gets all commands in one request; in a cluster each stripe is a request of its
     /// own.

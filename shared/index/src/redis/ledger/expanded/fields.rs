@@ -1,7 +1,4 @@
 //! The fields of an expanded entry, and the values in them.
-//!
-//! Some names of fields are older than the words of the code: `copy` is the deduplication nonce,
-//! `strands` the number of partitions, `part:` the state of a partition.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +18,10 @@ use crate::{
 };
 
 /// The field of a partition's state, without the number of the partition.
-pub(super) const STATE: &str = "part:";
+pub(super) const STATE: &str = "state:";
 
 /// The field of a partition's leftovers, without the number of the partition.
-pub(super) const LEFTOVERS: &str = "left:";
+pub(super) const LEFTOVERS: &str = "leftovers:";
 
 /// The argument that tells `advance.lua` to leave the leftovers as they are.
 pub(super) const KEEP_LEFTOVERS: &str = "keep";
@@ -99,7 +96,7 @@ impl Fields<'_> {
             app_id: app.ok_or_else(wrong("app"))?,
             accepted_at: self.time("accepted_at")?,
             expires_at: self.number("expires_at")?.map(UnixMillis),
-            dedup_nonce: self.number("copy")?,
+            dedup_nonce: self.number("dedup_nonce")?,
             recalled_at: self.number("recalled_at")?.map(UnixMillis),
             plan,
             partitions: self.partitions()?,
@@ -182,11 +179,11 @@ pub(super) fn fields_of(entry: &Entry) -> Result<Vec<(String, String)>, IndexErr
     ];
     let times = [("expires_at", entry.expires_at), ("recalled_at", entry.recalled_at)];
     let times = times.into_iter().filter_map(|(name, at)| Some((name, at?.0)));
-    let numbers = times.chain(entry.dedup_nonce.map(|dedup_nonce| ("copy", dedup_nonce)));
+    let numbers = times.chain(entry.dedup_nonce.map(|dedup_nonce| ("dedup_nonce", dedup_nonce)));
     fields.extend(numbers.map(|(name, number)| (name.to_owned(), number.to_string())));
     if let Some(plan) = &entry.plan {
         fields.push(("plan".to_owned(), plan_text(plan)?));
-        fields.push(("strands".to_owned(), plan.partitions.len().to_string()));
+        fields.push(("partitions".to_owned(), plan.partitions.len().to_string()));
     }
     for (number, Partition { state, leftovers }) in &entry.partitions {
         fields.push((format!("{STATE}{number}"), state.to_string()));

@@ -28,10 +28,10 @@ use super::{
 };
 use crate::{
     IndexError,
-    redis::{RedisIndex, connection::reply, keys::MessageKeys},
+    redis::{connection::reply, keys::MessageKeys, ledger::RedisLedger},
 };
 
-impl RedisIndex {
+impl RedisLedger {
     /// Begins an expanded entry, or reads what is stored. `replaced` is the record that the entry
     /// replaces.
     pub(in crate::redis::ledger) async fn begin_expanded(
@@ -157,7 +157,7 @@ pub(in crate::redis::ledger) fn ask_for_partition(
     keys: &MessageKeys,
     number: u32,
 ) {
-    pipe.cmd("HMGET").arg(keys.expanded_entry()).arg("app").arg("copy").arg("recalled_at");
+    pipe.cmd("HMGET").arg(keys.expanded_entry()).arg("app").arg("dedup_nonce").arg("recalled_at");
     pipe.arg(format!("{STATE}{number}")).arg(format!("{LEFTOVERS}{number}"));
 }
 
@@ -177,8 +177,8 @@ pub(in crate::redis::ledger) fn read_view(
     if of_app.as_deref() != Some(app.as_str()) {
         return Ok(None);
     }
-    let dedup_nonce =
-        dedup_nonce.map(|dedup_nonce| dedup_nonce.parse().map_err(|_| corrupt(message, "copy")));
+    let dedup_nonce = dedup_nonce
+        .map(|dedup_nonce| dedup_nonce.parse().map_err(|_| corrupt(message, "dedup_nonce")));
     Ok(Some(PartitionView {
         dedup_nonce: dedup_nonce.transpose()?,
         recalled: recalled.is_some(),

@@ -26,7 +26,7 @@ local function read_shard()
   if got[4] then return { height = 0, buckets = 1, live = 0, gone = true } end
   if got[1] and got[5] ~= LAYOUT then
     -- Answered and not raised, because Redis 6 keeps the code only of an error that is answered.
-    return nil, redis.error_reply(OTHER_VERSION .. ' ' .. OTHER_LAYOUT .. (got[5] or '1') .. ', ' .. LAYOUT .. ')')
+    return nil, redis.error_reply(OTHER_VERSION .. ' ' .. OTHER_LAYOUT .. (got[5] or '0') .. ', ' .. LAYOUT .. ')')
   end
   return { height = tonumber(got[1] or 0), buckets = tonumber(got[2] or 1), live = tonumber(got[3] or 0) }
 end

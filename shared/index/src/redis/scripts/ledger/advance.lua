@@ -9,7 +9,7 @@
 -- cannot grow would fail later, so all counters are checked before the first write.
 
 if redis.call('EXISTS', KEYS[1]) == 0 then return 'unknown' end
-if redis.call('HGET', KEYS[1], 'copy') ~= ARGV[1] then return 'conflict' end
+if redis.call('HGET', KEYS[1], 'dedup_nonce') ~= ARGV[1] then return 'conflict' end
 if (redis.call('HGET', KEYS[1], ARGV[2]) or '') ~= ARGV[3] then return 'conflict' end
 for i = 9, #ARGV, 2 do
   local count = redis.call('HGET', KEYS[1], ARGV[i])

@@ -6,12 +6,12 @@
 -- values, the app first. Answers the entry; or the record, if the page has one that is neither the stub
 -- nor the one to be replaced.
 --
--- An entry without the field 'copy' (the nonce) is a recall that came before the message: the
+-- An entry without the field 'dedup_nonce' (the nonce) is a recall that came before the message: the
 -- message then begins recalled. An entry that was recalled is never replaced.
 
 local record = redis.call('HGET', KEYS[2], ARGV[4])
 if record and record ~= ARGV[5] and record ~= ARGV[6] then return record end
-local nonce = redis.call('HGET', KEYS[1], 'copy')
+local nonce = redis.call('HGET', KEYS[1], 'dedup_nonce')
 local recalled = redis.call('HEXISTS', KEYS[1], 'recalled_at') == 1
 if not nonce or (nonce == ARGV[3] and not recalled) then
   -- DEL only if needed: after a DEL, Redis lets the script write without memory.

@@ -24,7 +24,7 @@ end
 at = at + 2 * records
 for number = 5, #KEYS do
   local field, stub, nonce = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local is_same = (redis.call('HGET', KEYS[number], 'copy') or '') == nonce
+  local is_same = (redis.call('HGET', KEYS[number], 'dedup_nonce') or '') == nonce
   if is_same and redis.call('HGET', KEYS[1], field) == stub then
     redis.call('DEL', KEYS[number])
     evicted = evicted + redis.call('HDEL', KEYS[1], field)

@@ -24,10 +24,10 @@ local function is_unsent()
 end
 
 local function is_closed()
-  local partitions = redis.call('HGET', KEYS[1], 'strands')
+  local partitions = redis.call('HGET', KEYS[1], 'partitions')
   if not partitions then return false end
   for partition = 0, tonumber(partitions) - 1 do
-    if redis.call('HGET', KEYS[1], 'part:' .. partition) ~= ARGV[3] then return false end
+    if redis.call('HGET', KEYS[1], 'state:' .. partition) ~= ARGV[3] then return false end
   end
   local counted = number('sent') + number('expired') + number('recalled')
   for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do

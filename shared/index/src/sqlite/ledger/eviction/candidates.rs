@@ -32,7 +32,7 @@ impl CandidateSource {
         Self::EarlyRecalls,
     ];
 
-    /// How many entries are read at once.
+    /// Returns how many entries are read at once.
     pub(super) fn most(self) -> usize {
         match self {
             Self::Records(_) => LOOKED_AT,
@@ -99,7 +99,7 @@ impl Eviction<'_> {
             // In the order of the recalls: if the first are too young, so are the others.
             CandidateSource::EarlyRecalls => {
                 let which = "row IN (SELECT row FROM message WHERE app = ?1 AND closed = 0
-                    AND expires_at IS NULL AND copy IS NULL ORDER BY row LIMIT ?3)
+                    AND expires_at IS NULL AND dedup_nonce IS NULL ORDER BY row LIMIT ?3)
                     AND recalled_at < ?2 ORDER BY row";
                 (which.to_owned(), overdue_before)
             }

@@ -1,9 +1,10 @@
 //! Eviction: keeps the ledger within its limit, about a thousand rows in a round.
 //!
-//! What an app holds is the sum of costs in its row of `ledger_app`, which triggers update in the
+//! The size of an app is the sum of costs in its row of `ledger_app`, which triggers update in the
 //! transaction of each change; the size is the sum of these. The cost of a row is its length plus a
-//! measured overhead: keys, headers, and its share of free space in pages. So measuring reads one row an
-//! app, however many entries there are. The size leaves out devices and the free pages of the file.
+//! measured overhead: keys, headers, and its share of free space in pages. So measuring reads one
+//! row an app, however many entries there are. The size leaves out devices and the free pages of
+//! the file.
 //!
 //! A round first deletes expired entries, then the oldest closed ones of the apps that hold more than
 //! their share ([`over_share`]), until the sum is within the limit. It finds them at the beginning of
@@ -56,25 +57,25 @@ use crate::sqlite::schema::execute;
 /// some 10 ms.
 const ROWS: u64 = 1000;
 
-/// How many rows a record with a derived id counts as. Its key is anywhere in an index, so each one
+/// Rows that a record with a derived id counts as. Its key is anywhere in an index, so each one
 /// reads and writes a page of its own: 130 µs among a million, where others take 11.
 const DERIVED_ROWS: u64 = 8;
 
-/// How many expired or old records are read at once: few enough that reading too many costs little.
+/// Expired or old records to read together: few enough that reading too many costs little.
 const LOOKED_AT: usize = 200;
 
 /// The same for messages with rows of their own, each of which may have thousands of partitions.
 const MESSAGES: usize = 20;
 
-/// How many records of open entries a round reads.
+/// Records of open entries that a round reads.
 const BEGUN: usize = 500;
 
 /// The progress of a round.
 #[derive(Debug, Default)]
 struct Tally {
-    /// How many rows the round may still delete.
+    /// Rows that the round may still delete.
     rows: u64,
-    /// How many entries it evicted.
+    /// Entries that it evicted.
     evicted: u64,
     /// The latest time of acceptance among them, of each app.
     until: BTreeMap<i64, UnixMillis>,
@@ -93,7 +94,7 @@ impl Tally {
     }
 }
 
-/// How many rows a record counts as.
+/// Returns how many rows a record counts as.
 fn weight(table: RecordTable) -> u64 {
     match table {
         RecordTable::Begun | RecordTable::Finished => 1,

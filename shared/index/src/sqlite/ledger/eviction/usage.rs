@@ -1,4 +1,4 @@
-//! What the ledger takes, and the result of the last round.
+//! The size of the ledger, and the result of the last round.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::sqlite::{
 const APPS: i64 = 500;
 
 impl Eviction<'_> {
-    /// What each app holds, by its number.
+    /// Returns what each app holds, by its number.
     pub(super) fn held(&self) -> Result<BTreeMap<i64, u64>, StoreError> {
         let read = "SELECT number, bytes FROM ledger_app WHERE space = ?1 AND bytes > 0";
         let mut statement = self.sql.prepare_cached(read)?;

@@ -8,6 +8,7 @@ mod size;
 use std::{path::PathBuf, time::Duration};
 
 use push_model::{
+    id_key::IdKey,
     ids::{AppId, AudienceKind},
     ledger::{Checkpoint, Claim, Counts, EarlyRecall, Leftover, Outcomes, PartitionState},
     slots::SlotRange,
@@ -16,16 +17,17 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::sqlite::SqliteIndexSettings;
+use crate::sqlite::{SqliteIndex, SqliteIndexSettings};
 
 const WEEK: Duration = Duration::from_hours(7 * 24);
 
 fn file(dir: &TempDir) -> PathBuf {
-    dir.path().join("index.sqlite3")
+    dir.path().join("ledger.sqlite3")
 }
 
-async fn open(dir: &TempDir) -> SqliteIndex {
-    SqliteIndex::open(&file(dir), "test", SqliteIndexSettings::default()).await.unwrap()
+async fn open(dir: &TempDir) -> SqliteLedger {
+    let settings = SqliteIndexSettings::default();
+    SqliteIndex::open(&file(dir), "test", settings).await.unwrap().ledger()
 }
 
 fn app() -> AppId {
@@ -41,7 +43,7 @@ fn issued() -> MessageId {
 }
 
 fn derived(number: u32) -> MessageId {
-    MessageId::from_idempotency_key(&app(), 0, &number.to_be_bytes())
+    MessageId::derive(&app(), &IdKey::from([0; 16]), &number.to_be_bytes())
 }
 
 /// The entry of a push to named devices.
@@ -95,18 +97,18 @@ fn put_off(entry: &Entry) -> Advance {
     Advance { leftovers: Some(vec![left]), ..step }
 }
 
-async fn advance(index: &SqliteIndex, entry: &Entry, step: &Advance) -> Entry {
+async fn advance(ledger: &SqliteLedger, entry: &Entry, step: &Advance) -> Entry {
     let message = &entry.message_id;
-    let advanced = index.advance(&key(), message, step).await.unwrap();
+    let advanced = ledger.advance(&key(), message, step).await.unwrap();
     assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
-    index.entry(&key(), message).await.unwrap().unwrap()
+    ledger.entry(&key(), message).await.unwrap().unwrap()
 }
 
-async fn finish(index: &SqliteIndex, new: &NewEntry) -> Entry {
-    let mut entry = index.begin(new).await.unwrap();
+async fn finish(ledger: &SqliteLedger, new: &NewEntry) -> Entry {
+    let mut entry = ledger.begin(new).await.unwrap();
     for partition in 0..new.plan.as_ref().unwrap().partitions.len() as u32 {
         let step = step(&entry, partition, PartitionState::ENDED);
-        entry = advance(index, &entry, &step).await;
+        entry = advance(ledger, &entry, &step).await;
     }
     assert!(entry.is_closed());
     entry
@@ -133,9 +135,9 @@ fn bytes(dir: &TempDir) -> (i64, i64) {
     (kept, sums.iter().sum())
 }
 
-async fn rounds(index: &SqliteIndex, limit: u64, now: UnixMillis) -> History {
+async fn rounds(ledger: &SqliteLedger, limit: u64, now: UnixMillis) -> History {
     loop {
-        let round = index.keep_within(limit, now).await.unwrap();
+        let round = ledger.keep_within(limit, now).await.unwrap();
         if !round.more {
             return round.history;
         }

@@ -1,10 +1,10 @@
-//! What entries take in the file.
+//! The size of entries in the file.
 
 use super::*;
 
 /// Writes entries of finished pushes to one device, in one transaction.
-async fn fill(index: &SqliteIndex, ids: Vec<MessageId>) {
-    let ledger_id = index.ledger_id;
+async fn fill(ledger: &SqliteLedger, ids: Vec<MessageId>) {
+    let ledger_id = ledger.ledger_id;
     let write = move |sql: &Connection| {
         for message in ids {
             let rows = LedgerRows::writing(sql, ledger_id, &key(), message, UnixMillis::now())?;
@@ -13,7 +13,7 @@ async fn fill(index: &SqliteIndex, ids: Vec<MessageId>) {
         }
         Ok(())
     };
-    index.database.write(write).await.unwrap();
+    ledger.database.write(write).await.unwrap();
 }
 
 #[tokio::test]
@@ -25,9 +25,9 @@ async fn what_the_ledger_says_it_takes_is_what_it_takes_in_the_file() {
     };
     for (is_issued, most_each) in [(true, 42), (false, 85)] {
         let dir = TempDir::new().unwrap();
-        let index = open(&dir).await;
-        fill(&index, ids(is_issued).collect()).await;
-        let said = index.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
+        let ledger = open(&dir).await;
+        fill(&ledger, ids(is_issued).collect()).await;
+        let said = ledger.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
         let pages = "SELECT sum(pgsize) FROM dbstat WHERE name IN
             ('finished', 'finished_derived', 'sqlite_autoindex_finished_derived_2')";
         let sql = Connection::open(file(&dir)).unwrap();
@@ -41,8 +41,8 @@ async fn what_the_ledger_says_it_takes_is_what_it_takes_in_the_file() {
 async fn what_broadcasts_take_is_about_what_is_said() {
     const COUNT: u64 = 500;
     let dir = TempDir::new().unwrap();
-    let index = open(&dir).await;
-    let ledger_id = index.ledger_id;
+    let ledger = open(&dir).await;
+    let ledger_id = ledger.ledger_id;
     let write = move |sql: &Connection| {
         for _ in 0..COUNT {
             let message = MessageId::issue(&app(), AudienceKind::Broadcast);
@@ -54,8 +54,8 @@ async fn what_broadcasts_take_is_about_what_is_said() {
         }
         Ok(())
     };
-    index.database.write(write).await.unwrap();
-    let said = index.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
+    ledger.database.write(write).await.unwrap();
+    let said = ledger.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
     let pages = "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%message%' OR name = 'partition'";
     let sql = Connection::open(file(&dir)).unwrap();
     let taken = sql.query_row(pages, [], |row| row.get::<_, i64>(0)).unwrap() as u64;
@@ -65,7 +65,7 @@ async fn what_broadcasts_take_is_about_what_is_said() {
 #[tokio::test]
 async fn freed_pages_are_used_again() {
     let dir = TempDir::new().unwrap();
-    let index = open(&dir).await;
+    let ledger = open(&dir).await;
     let pages = || -> i64 {
         // What is remembered of evictions has a bound of its own.
         let entries = "SELECT page_count - (SELECT count(*) FROM dbstat WHERE name LIKE 'evicted%')
@@ -73,12 +73,12 @@ async fn freed_pages_are_used_again() {
         let sql = Connection::open(file(&dir)).unwrap();
         sql.query_row(entries, [], |row| row.get(0)).unwrap()
     };
-    fill(&index, (0..5000).map(|_| issued()).collect()).await;
-    let limit = index.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
+    fill(&ledger, (0..5000).map(|_| issued()).collect()).await;
+    let limit = ledger.keep_within(u64::MAX, UnixMillis::now()).await.unwrap().history.bytes;
     let full = pages();
     for _ in 0..4 {
-        fill(&index, (0..1000).map(|_| issued()).collect()).await;
-        let history = rounds(&index, limit, UnixMillis::now()).await;
+        fill(&ledger, (0..1000).map(|_| issued()).collect()).await;
+        let history = rounds(&ledger, limit, UnixMillis::now()).await;
         assert!(history.bytes <= limit);
     }
     assert!(pages() < full + full / 4, "{full} pages grew to {}", pages());

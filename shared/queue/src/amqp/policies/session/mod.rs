@@ -38,12 +38,12 @@ use crate::amqp::{
     topology::{Address, ready_count},
 };
 
-/// How many dropped messages a program holds at once. The policy may apply to their queue as well,
-/// and then drops there what no program holds.
+/// The most dropped messages that a program holds. The policy may apply to their queue as well, and
+/// then drops there what no program holds.
 const PREFETCH: u16 = 1000;
-/// How long a notice is believed that this program finds no reason for.
+/// Time for which a notice is believed that this program finds no reason for.
 const NOTICE: Duration = Duration::from_secs(30);
-/// How long a stop waits for the probes to be deleted.
+/// The longest wait of a stop for the deletion of probes.
 const CLOSING: Duration = Duration::from_secs(1);
 const PERSISTENT: u8 = 2;
 
@@ -53,7 +53,8 @@ pub(super) struct Session {
     /// For what was dropped, and for the probes.
     channel: Channel,
     dropped: Consumer,
-    /// What was dropped lately, since when it is held, and is not in its queue again.
+    /// Dropped messages that are not in their queue again, each with the time since when it is
+    /// held.
     held: VecDeque<(Instant, Delivery)>,
     probes: Probes,
     /// When each message was sent to the probe with messages that may still be there.

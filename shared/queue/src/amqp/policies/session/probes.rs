@@ -13,10 +13,10 @@ use crate::amqp::{
     topology::{Address, Argument, declare, quorum, table},
 };
 
-/// How long the probes of a program that died are kept, in milliseconds.
+/// Milliseconds for which the probes of a dead program are kept.
 const PROBES_EXPIRE: i32 = 600_000;
-/// How often the probe with messages is read from. Only that keeps it from expiring: RabbitMQ 3.10 counts neither
-/// a publish nor a declaration as use of a quorum queue.
+/// The pause between reads of the probe with messages. Only reading keeps it from expiring:
+/// RabbitMQ 3.10 counts neither a publish nor a declaration as use of a quorum queue.
 const USED_EVERY: Duration = Duration::from_secs(60);
 /// A full queue refuses at the latest this message: RabbitMQ 3.10 takes one or two beyond the limit.
 const MOST_BEYOND: usize = 8;

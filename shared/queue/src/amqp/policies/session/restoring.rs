@@ -15,7 +15,7 @@ use crate::amqp::{
     error::{AmqpError, within},
 };
 
-/// How long a dropped message is held at least.
+/// The least time for which a dropped message is held.
 const HELD: Duration = Duration::from_secs(5);
 
 impl Session {

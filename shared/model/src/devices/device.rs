@@ -1,0 +1,356 @@
+//! A device's record, and the JSON of a registration or an import.
+
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    attributes::{Attribute, Attributes, BadValue},
+    ids::ClientId,
+    registration::RegistrationEpoch,
+    text::Text,
+};
+
+/// The kind of transport that reaches a device. The codes are stored, so a code is never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransportKind {
+    /// MQTT 5, topic `push/{AppID}/{ClientID}`.
+    #[default]
+    Mqtt,
+    /// Firebase Cloud Messaging; the token is the registration token.
+    Fcm,
+    /// Apple Push Notification service; the token is the device token.
+    Apns,
+    /// Web Push (RFC 8030); the token is the subscription.
+    Webpush,
+    /// An HTTP endpoint of the app; the token is its URL.
+    Webhook,
+    /// Accepts every message and sends nothing: for load tests.
+    Discard,
+}
+
+impl TransportKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] =
+        [Self::Mqtt, Self::Fcm, Self::Apns, Self::Webpush, Self::Webhook, Self::Discard];
+
+    /// The name in JSON, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mqtt => "mqtt",
+            Self::Fcm => "fcm",
+            Self::Apns => "apns",
+            Self::Webpush => "webpush",
+            Self::Webhook => "webhook",
+            Self::Discard => "discard",
+        }
+    }
+
+    /// The stored code.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Mqtt => 0,
+            Self::Fcm => 1,
+            Self::Webpush => 2,
+            Self::Webhook => 3,
+            Self::Discard => 4,
+            Self::Apns => 5,
+        }
+    }
+
+    /// Returns true if the index keeps when a device of this transport registered last, because its provider
+    /// reports devices as gone since a time. Then every registration is a write; without it, one that changes
+    /// nothing is only a read.
+    pub const fn is_renewed(self) -> bool {
+        !matches!(self, Self::Mqtt | Self::Discard)
+    }
+
+    /// The kind with this stored code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// The address of a device, as delivery needs it. Its `Debug` form leaves out the token, with which
+/// messages can be sent to the device.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The device.
+    pub client_id: ClientId,
+    /// The transport that reaches it.
+    pub transport: TransportKind,
+    /// Its address at the transport's provider, where the transport has one.
+    pub token: Option<Box<str>>,
+    /// Tells it from a later device of the same client id.
+    pub epoch: RegistrationEpoch,
+}
+
+/// A registered device. Its JSON is the answer of `GET /v1/device/…` and a line of an export; its
+/// `Debug` form leaves out the token.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct Device {
+    /// The device.
+    pub client_id: ClientId,
+    /// The attributes that targeting may ask for.
+    #[serde(flatten)]
+    pub attributes: Attributes,
+    /// The transport that reaches it.
+    pub transport: TransportKind,
+    /// Its address at the transport's provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Box<str>>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("client_id", &self.client_id)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("client_id", &self.client_id)
+            .field("attributes", &self.attributes)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A device as a request or an import has it, not checked yet. Unknown fields are ignored, `null`
+/// is absent. Its `Debug` form leaves out the token.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceDraft<'a> {
+    /// Required in an import; in a request the path names the device.
+    #[serde(borrow)]
+    pub client_id: Option<Text<'a>>,
+    /// ISO 3166-1 alpha-2.
+    #[serde(borrow)]
+    pub country: Option<Text<'a>>,
+    /// A language tag.
+    #[serde(borrow)]
+    pub language: Option<Text<'a>>,
+    /// Any text.
+    #[serde(borrow)]
+    pub brand: Option<Text<'a>>,
+    /// Any text.
+    #[serde(borrow)]
+    pub model: Option<Text<'a>>,
+    /// Digits.
+    #[serde(borrow)]
+    pub os_version: Option<Text<'a>>,
+    /// Any text.
+    #[serde(borrow)]
+    pub app_version: Option<Text<'a>>,
+    /// A name of [`TransportKind`]; MQTT if absent.
+    #[serde(borrow)]
+    pub transport: Option<Text<'a>>,
+    /// The address at the transport's provider.
+    #[serde(borrow)]
+    pub token: Option<Text<'a>>,
+}
+
+impl fmt::Debug for DeviceDraft<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceDraft")
+            .field("client_id", &self.client_id)
+            .field("country", &self.country)
+            .field("language", &self.language)
+            .field("brand", &self.brand)
+            .field("model", &self.model)
+            .field("os_version", &self.os_version)
+            .field("app_version", &self.app_version)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A device whose fields were checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedDevice {
+    /// Its record.
+    pub device: Device,
+    /// Warnings for its sender.
+    pub warnings: Vec<AttributeWarning>,
+}
+
+/// An attribute whose text cannot be read and which is therefore stored as absent. The registration
+/// is not refused, because the device would then get no login and no pushes at all. The message is
+/// for the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} {problem}; it is stored as absent", attribute.name())]
+pub struct AttributeWarning {
+    /// The attribute.
+    pub attribute: Attribute,
+    /// Why its text cannot be read.
+    pub problem: BadValue,
+}
+
+/// A mistake in a device; the message is for the sender.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct BadDevice {
+    /// The field that is wrong.
+    pub field: &'static str,
+    /// The form that it must have.
+    pub problem: String,
+}
+
+/// The longest token, in bytes: several times what providers issue.
+pub const MAX_TOKEN_LEN: usize = 4096;
+
+impl DeviceDraft<'_> {
+    /// Checks and normalises everything. An attribute that cannot be read is left out, with a warning.
+    ///
+    /// # Errors
+    /// If the transport or the token is not valid.
+    pub fn check(self, client_id: ClientId) -> Result<CheckedDevice, BadDevice> {
+        self.check_with(client_id, |attribute, text| Ok(attribute.normalise(text)?.into()))
+    }
+
+    /// As [`DeviceDraft::check`], with a function in place of [`Attribute::normalise`]: a caller
+    /// with many devices caches the values that they share.
+    ///
+    /// # Errors
+    /// If the transport or the token is not valid.
+    pub fn check_with(
+        self,
+        client_id: ClientId,
+        mut normalise: impl FnMut(Attribute, &str) -> Result<Arc<str>, BadValue>,
+    ) -> Result<CheckedDevice, BadDevice> {
+        let mut attributes = Attributes::default();
+        let mut warnings = Vec::new();
+        let values = [
+            (Attribute::Country, &self.country),
+            (Attribute::Language, &self.language),
+            (Attribute::Brand, &self.brand),
+            (Attribute::Model, &self.model),
+            (Attribute::OsVersion, &self.os_version),
+            (Attribute::AppVersion, &self.app_version),
+        ];
+        for (attribute, value) in values {
+            if let Some(text) = value {
+                match normalise(attribute, text) {
+                    Ok(value) => attributes.set_normalised(attribute, value),
+                    Err(problem) => warnings.push(AttributeWarning { attribute, problem }),
+                }
+            }
+        }
+        let transport = match self.transport.as_deref() {
+            None => TransportKind::default(),
+            Some(name) => TransportKind::from_name(name).ok_or_else(|| BadDevice {
+                field: "transport",
+                problem: format!(
+                    "must be one of {}",
+                    TransportKind::ALL.map(TransportKind::name).join(", ")
+                ),
+            })?,
+        };
+        if let Some(token) = &self.token
+            && (token.is_empty()
+                || token.len() > MAX_TOKEN_LEN
+                || token.chars().any(char::is_control))
+        {
+            return Err(BadDevice {
+                field: "token",
+                problem: format!("must be 1 to {MAX_TOKEN_LEN} bytes without control characters"),
+            });
+        }
+        let token = self.token.as_deref().map(Into::into);
+        let device = Device { client_id, attributes, transport, token };
+        Ok(CheckedDevice { device, warnings })
+    }
+}
+
+/// Why a device that a push names cannot be sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoTarget {
+    /// It is not registered.
+    Unknown,
+    /// Its record cannot be read.
+    Unreadable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str) -> Result<CheckedDevice, BadDevice> {
+        let draft: DeviceDraft<'_> = serde_json::from_str(json).unwrap();
+        draft.check("c1".parse().unwrap())
+    }
+
+    #[test]
+    fn a_device_comes_back_normalised() {
+        let CheckedDevice { device, warnings } = check(
+            r#"{"country":"cn","language":"zh_CN","brand":"Xiao Mi","os_version":"34","x":1,"model":null}"#,
+        )
+        .unwrap();
+        assert_eq!(warnings, []);
+        assert_eq!(
+            serde_json::to_string(&device).unwrap(),
+            r#"{"client_id":"c1","country":"CN","language":"zh-cn","brand":"XIAOMI","os_version":"34","transport":"mqtt"}"#
+        );
+    }
+
+    #[test]
+    fn an_attribute_that_cannot_be_read_is_absent_and_named_in_a_warning() {
+        let json = format!(
+            r#"{{"country":"China","language":"C.UTF-8","brand":"\ufeff","model":"{}","os_version":"14.0","app_version":"2"}}"#,
+            "x".repeat(129)
+        );
+        let CheckedDevice { device, warnings } = check(&json).unwrap();
+        let has = Attribute::ALL.map(|attribute| device.attributes.get(attribute));
+        assert_eq!(has, [None, None, None, None, None, Some("2")]);
+        let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings[0],
+            "country must be two letters (ISO 3166-1 alpha-2), like CN; it is stored as absent"
+        );
+        for (warning, start) in
+            warnings.iter().zip(["country", "language", "brand", "model", "os_"])
+        {
+            assert!(warning.starts_with(start), "{warning}");
+        }
+        assert_eq!(warnings.len(), 5);
+    }
+
+    #[test]
+    fn a_bad_device_names_the_field_and_what_it_must_be() {
+        assert!(check(r#"{"transport":"pigeon"}"#).unwrap_err().to_string().contains("mqtt, fcm"));
+        assert!(check(r#"{"token":""}"#).is_err());
+    }
+
+    #[test]
+    fn a_token_is_not_in_the_debug_form() {
+        let draft: DeviceDraft<'_> = serde_json::from_str(r#"{"token":"hunter2"}"#).unwrap();
+        let draft_text = format!("{draft:?}");
+        let device = draft.check("c1".parse().unwrap()).unwrap().device;
+        let Device { client_id, transport, token, .. } = device.clone();
+        let epoch = RegistrationEpoch::default();
+        let target = Target { client_id, transport, token, epoch };
+        assert_eq!(target.token.as_deref(), Some("hunter2"));
+        for text in [draft_text, format!("{device:?}"), format!("{target:?}")] {
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_transport_has_a_code_of_its_own() {
+        for kind in TransportKind::ALL {
+            assert_eq!(TransportKind::from_code(kind.code()), Some(kind));
+            assert_eq!(TransportKind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(TransportKind::from_code(200), None);
+    }
+}

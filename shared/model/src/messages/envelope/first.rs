@@ -1,0 +1,63 @@
+//! Finds the message of an envelope for the log, even of an envelope that cannot be read, or whose
+//! work is not begun, because it may be what ends its consumers. So no more is read than the first
+//! head, and a compressed envelope is not unpacked, which may take much memory.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Head;
+
+#[derive(Deserialize)]
+struct Headed {
+    payload: Head,
+}
+
+/// An envelope of either lane, with its jobs unread.
+#[derive(Deserialize)]
+struct Unread<'a> {
+    #[serde(borrow, default)]
+    jobs: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    job: Option<&'a RawValue>,
+}
+
+/// The head of the first of some jobs that [`join_job`](super::join_job) joined. None if there is
+/// none.
+pub fn first_head(jobs: &[u8]) -> Option<Head> {
+    let mut jobs = serde_json::Deserializer::from_slice(jobs).into_iter::<Headed>();
+    jobs.next()?.ok().map(|job| job.payload)
+}
+
+/// The head of the message of a task, or of the first job of an envelope. None if it cannot be
+/// read, or is compressed.
+pub fn first_head_of_envelope(envelope: &[u8]) -> Option<Head> {
+    let Unread { jobs, job } = serde_json::from_slice(envelope).ok()?;
+    let first = job.or_else(|| jobs.first().copied())?;
+    serde_json::from_str(first.get()).ok().map(|Headed { payload }| payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_of_which_no_more_can_be_read_still_says_which_message_it_is_about() {
+        let golden: [&[u8]; 3] = [
+            include_bytes!("../../../tests/golden/jobs-v1.json"),
+            include_bytes!("../../../tests/golden/task-v1.json"),
+            include_bytes!("../../../tests/golden/closing-v1.json"),
+        ];
+        for envelope in golden {
+            let head = first_head_of_envelope(envelope);
+            assert_eq!(head.unwrap().app_id.to_string(), "demo");
+        }
+        let payload = r#"{"message_id":"0192f0c1-2345-7abc-8def-0123456789ac","app_id":"news",
+            "accepted_at":1,"expires_at":2}"#;
+        let without_audience = format!(r#"{{"v":1,"jobs":[{{"payload":{payload}}}]}}"#);
+        let head = first_head_of_envelope(without_audience.as_bytes()).unwrap();
+        assert_eq!(head.app_id.to_string(), "news");
+        for nothing in ["", "{", r#"{"v":1,"jobs":[]}"#, r#"{"v":1,"jobs":[{"payload":1}]}"#] {
+            assert_eq!(first_head_of_envelope(nothing.as_bytes()), None, "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The fingerprint of a push with an `Idempotency-Key`: by it a key that comes again with another
+//! body is recognised.
+//!
+//! It covers what the request means: type, content, audience and time to live. So a body that is
+//! written in another way (order of fields, white space, escapes, repeated or reordered client ids,
+//! unknown fields, fields without effect) is the same, and `dry_run` does not count.
+//!
+//! It is the upper half of the deduplication nonce, whose lower half is random and tells copies of
+//! one message apart. So the ledger keeps it with the nonce that it has anyway. A push without a key
+//! has the nonce 0, and no fingerprint.
+
+use std::num::NonZeroU32;
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    message::{Audience, Notification, Payload},
+    text::Literal,
+    time::UnixMillis,
+};
+
+/// The digest that pushes with the same key must have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(NonZeroU32);
+
+impl Fingerprint {
+    /// Computes the fingerprint of a push, from what a device receives and the audience.
+    pub fn of(payload: &Payload<'_>, audience: &Audience) -> Self {
+        let mut hash = Hash(Sha256::new());
+        hash.number(u64::from(payload.kind));
+        // A time that was cut to the latest one says nothing about the time to live.
+        hash.number(match payload.expires_at {
+            UnixMillis::MAX => u64::MAX,
+            end => end.0.saturating_sub(payload.accepted_at.0),
+        });
+        hash.notification(payload.notification.as_ref());
+        hash.number(payload.data.as_ref().map_or(0, |data| data.len() as u64));
+        for (key, value) in payload.data.iter().flatten() {
+            hash.text(Some(key));
+            hash.text(Some(value));
+        }
+        hash.audience(audience);
+        let digest: [u8; 32] = hash.0.finalize().into();
+        let bits = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        Self(NonZeroU32::new(bits).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// The deduplication nonce of a copy of the push.
+    pub fn nonce(self, random: u32) -> u64 {
+        u64::from(self.0.get()) << 32 | u64::from(random)
+    }
+
+    /// The fingerprint in a deduplication nonce; none if the push has no key.
+    pub fn of_nonce(nonce: u64) -> Option<Self> {
+        u32::try_from(nonce >> 32).ok().and_then(NonZeroU32::new).map(Self)
+    }
+
+    /// Returns true if copies of a message with these nonces were made of different bodies.
+    pub fn differs(one: u64, other: u64) -> bool {
+        let both = Self::of_nonce(one).zip(Self::of_nonce(other));
+        both.is_some_and(|(one, other)| one != other)
+    }
+}
+
+/// Takes values one after the other, each with its length, so that no two lists of values are the
+/// same bytes.
+struct Hash(Sha256);
+
+impl Hash {
+    fn number(&mut self, number: u64) {
+        self.0.update(number.to_be_bytes());
+    }
+
+    fn text(&mut self, text: Option<&str>) {
+        match text {
+            None => self.number(u64::MAX),
+            Some(text) => {
+                self.number(u64::try_from(text.len()).unwrap_or(u64::MAX - 1));
+                self.0.update(text);
+            }
+        }
+    }
+
+    fn notification(&mut self, notification: Option<&Notification<'_>>) {
+        let Some(notification) = notification else { return };
+        let Notification {
+            notification_type,
+            title,
+            desc,
+            icon,
+            button_text,
+            small_icon,
+            small_icon_color,
+            open_type,
+            open_content,
+        } = notification;
+        self.number(u64::from(*notification_type));
+        self.number(open_type.map_or(u64::MAX, u64::from));
+        let texts = [title, desc, icon, button_text, small_icon, small_icon_color, open_content];
+        for text in texts {
+            self.text(text.as_ref().map(Literal::text).as_deref());
+        }
+    }
+
+    /// Client ids and targeting values are sorted and without repeats.
+    fn audience(&mut self, audience: &Audience) {
+        match audience {
+            Audience::All => self.text(Some("all")),
+            Audience::Targeting(targeting) => {
+                self.text(Some("targeting"));
+                for (attribute, wanted) in targeting.criteria() {
+                    self.text(Some(attribute.name()));
+                    wanted.iter().for_each(|value| self.text(Some(value)));
+                    self.text(None);
+                }
+            }
+            Audience::Clients(clients) => {
+                self.text(Some("clients"));
+                self.number(clients.len() as u64);
+                clients.iter().for_each(|client| self.text(Some(client.as_str())));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nonce_carries_its_fingerprint_and_tells_copies_apart() {
+        let [one, other] = [5, u32::MAX].map(|bits| Fingerprint(NonZeroU32::new(bits).unwrap()));
+        assert_eq!(Fingerprint::of_nonce(one.nonce(u32::MAX)), Some(one));
+        assert_ne!(one.nonce(1), one.nonce(2));
+        assert!(!Fingerprint::differs(one.nonce(1), one.nonce(2)));
+        assert!(Fingerprint::differs(one.nonce(1), other.nonce(1)));
+        assert!(!Fingerprint::differs(one.nonce(1), 0), "a push without a key has no fingerprint");
+    }
+}

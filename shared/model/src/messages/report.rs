@@ -1,0 +1,173 @@
+//! The report on a message: the public part of its ledger entry, in one form for the HTTP endpoint
+//! and `pushctl`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{
+    app::AppKey,
+    ids::{AppId, MessageId},
+    ledger::{Entry, FailReason, Horizon, MessageState, Outcomes, Retried},
+    time::UnixMillis,
+};
+
+/// The report on one message. At every instant
+/// `targeted = sent + failed + expired + recalled + pending`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The message.
+    pub message_id: MessageId,
+    /// Its app.
+    pub app_id: AppId,
+    /// Where it is in its life.
+    pub state: MessageState,
+    /// When ingest accepted it.
+    pub accepted_at: UnixMillis,
+    /// When it expires; null until a worker has begun it.
+    pub expires_at: Option<UnixMillis>,
+    /// When it was recalled; null if it was not.
+    pub recalled_at: Option<UnixMillis>,
+    /// Devices found so far to be in the audience.
+    pub targeted: u64,
+    /// Devices that have an outcome, by outcome.
+    #[serde(flatten)]
+    pub outcomes: Outcomes,
+    /// Targeted devices without an outcome.
+    pub pending: u64,
+    /// Tries that gave a device no outcome and are made again, by reason.
+    pub retried: Retried,
+}
+
+/// Time after the expiry of its message in which an entry may still be open. After that it is
+/// overdue: the index lost the writes that would have closed it, or no worker ran for so long.
+pub const OVERDUE_AFTER: Duration = Duration::from_mins(30);
+
+/// Returns true if an entry is still open although its message expired more than [`OVERDUE_AFTER`]
+/// ago.
+pub fn is_overdue(entry: &Entry, now: UnixMillis) -> bool {
+    entry.expires_at.is_some_and(|at| now > at.plus(OVERDUE_AFTER)) && !entry.is_closed()
+}
+
+impl Report {
+    /// The report on a message that has an entry, at this time.
+    ///
+    /// An overdue entry ([`is_overdue`]) is reported as closed: its pending devices count as
+    /// failed, as [`Unrecorded`](FailReason::Unrecorded).
+    pub fn of(entry: &Entry, now: UnixMillis) -> Self {
+        let mut report = Self {
+            message_id: entry.message_id,
+            app_id: entry.app_id.clone(),
+            state: entry.state(),
+            accepted_at: entry.accepted_at,
+            expires_at: entry.expires_at,
+            recalled_at: entry.recalled_at,
+            targeted: entry.targeted,
+            outcomes: entry.outcomes.clone(),
+            pending: entry.pending(),
+            retried: entry.retried.clone(),
+        };
+        if is_overdue(entry, now) {
+            if report.pending > 0 {
+                *report.outcomes.failed.entry(FailReason::Unrecorded).or_default() +=
+                    std::mem::take(&mut report.pending);
+            }
+            if report.state != MessageState::Recalled {
+                report.state = MessageState::Expired;
+            }
+        }
+        report
+    }
+
+    /// The report on a message without an entry. It waits in the queue if its id shows that it was
+    /// accepted, and so recently that an entry would not have been evicted ([`Horizon`]).
+    pub fn of_waiting(
+        app: &AppKey,
+        message: &MessageId,
+        now: UnixMillis,
+        horizon: Horizon,
+    ) -> Option<Self> {
+        horizon.waits_since(app, message, now).map(|accepted_at| Self {
+            message_id: *message,
+            app_id: app.id.clone(),
+            state: MessageState::Accepted,
+            accepted_at,
+            expires_at: None,
+            recalled_at: None,
+            targeted: 0,
+            outcomes: Outcomes::default(),
+            pending: 0,
+            retried: Retried::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id_key::IdKey;
+    use crate::ids::AudienceKind;
+    use crate::ledger::{NewEntry, Plan, Retention};
+
+    const WEEK: Duration = Duration::from_hours(7 * 24);
+
+    const HORIZON: Horizon = Horizon { retention: Retention::all(WEEK), evicted_until: None };
+
+    #[test]
+    fn a_message_that_no_worker_has_begun_is_accepted_while_its_entry_would_be_kept() {
+        let app = AppKey::first("a".parse().unwrap());
+        let (id, now) = (MessageId::issue_named(&app.id), UnixMillis::now());
+        let report = Report::of_waiting(&app, &id, now, HORIZON).unwrap();
+        assert_eq!((report.state, report.targeted, report.pending), (MessageState::Accepted, 0, 0));
+        assert_eq!(Report::of_waiting(&app, &id, now.plus(WEEK).plus_seconds(1), HORIZON), None);
+        let after = Horizon { evicted_until: Some(report.accepted_at), ..HORIZON };
+        assert_eq!(Report::of_waiting(&app, &id, now, after), None, "it is evicted");
+        let short = Retention { named: Duration::from_secs(1), ..HORIZON.retention };
+        let (short, later) = (Horizon { retention: short, ..HORIZON }, now.plus_seconds(2));
+        let broadcast = MessageId::issue(&app.id, AudienceKind::Broadcast);
+        assert_eq!(Report::of_waiting(&app, &id, later, short), None);
+        assert!(Report::of_waiting(&app, &broadcast, later, short).is_some());
+        for id in
+            [MessageId::void(&app.id), MessageId::derive(&app.id, &IdKey::from([0; 16]), b"k")]
+        {
+            assert_eq!(Report::of_waiting(&app, &id, now, HORIZON), None, "{id}");
+        }
+    }
+
+    #[test]
+    fn an_overdue_entry_is_reported_as_closed() {
+        let app = AppKey::first("a".parse().unwrap());
+        let expires_at = UnixMillis(5_000);
+        let mut entry = Entry::begin(&NewEntry {
+            message_id: MessageId::issue_named(&app.id),
+            app,
+            accepted_at: UnixMillis(0),
+            expires_at,
+            dedup_nonce: 0,
+            keep_until: UnixMillis::MAX,
+            plan: Some(Plan::named()),
+            claim: None,
+            replaces: None,
+        });
+        entry.targeted = 5;
+        entry.outcomes.sent = 3;
+        let before = Report::of(&entry, expires_at.plus(OVERDUE_AFTER));
+        assert_eq!((before.state, before.pending), (MessageState::Sending, 2));
+        let after = Report::of(&entry, expires_at.plus(OVERDUE_AFTER).plus_seconds(1));
+        assert_eq!((after.state, after.pending), (MessageState::Expired, 0));
+        assert_eq!(after.outcomes.failed[&FailReason::Unrecorded], 2);
+        assert_eq!(after.targeted, after.outcomes.total());
+    }
+
+    #[test]
+    fn a_report_is_flat_and_closes() {
+        let app = AppKey::first("a".parse().unwrap());
+        let id = MessageId::issue_named(&app.id);
+        let report = Report::of_waiting(&app, &id, UnixMillis::now(), HORIZON).unwrap();
+        let json = serde_json::to_value(&report).unwrap();
+        for count in ["targeted", "sent", "expired", "recalled", "pending"] {
+            assert_eq!(json[count], 0, "{json}");
+        }
+        assert_eq!((&json["state"], &json["failed"]), (&"accepted".into(), &serde_json::json!({})));
+    }
+}
