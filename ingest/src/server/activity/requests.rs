@@ -17,7 +17,7 @@ const CLOSED: u64 = 1 << 62;
 pub(super) struct Requests(AtomicU64);
 
 impl Requests {
-    /// Counts a request. False if the connection takes no more.
+    /// Counts a request. Returns false if the connection takes no more.
     pub(super) fn begin(&self) -> bool {
         let is_open = self.0.fetch_add(ONE, Ordering::Relaxed) & CLOSED == 0;
         if !is_open {
@@ -26,17 +26,17 @@ impl Requests {
         is_open
     }
 
-    /// A request is answered. Whether it was the last.
+    /// Uncounts a request that is answered. Returns true if it was the last.
     pub(super) fn end(&self) -> bool {
         self.0.fetch_sub(ONE, Ordering::Relaxed) & IN_WORK == ONE
     }
 
-    /// A request waits for its body.
+    /// Notes that a request waits for its body.
     pub(super) fn begin_receiving(&self) {
         self.0.fetch_add(ONE_RECEIVING, Ordering::Relaxed);
     }
 
-    /// It has its body. False if the connection takes no more requests.
+    /// Notes that a request has its body. Returns false if the connection takes no more requests.
     pub(super) fn end_receiving(&self) -> bool {
         self.0.fetch_sub(ONE_RECEIVING, Ordering::Relaxed) & CLOSED == 0
     }
@@ -51,7 +51,7 @@ impl Requests {
         all_receiving(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes no more requests, unless one is in work that has its body. Whether that succeeded.
+    /// Takes no more requests, unless one is in work that has its body. Returns true if that succeeded.
     pub(super) fn close(&self) -> bool {
         let closed = |requests| all_receiving(requests).then_some(requests | CLOSED);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, closed).is_ok()
