@@ -92,7 +92,7 @@ impl<R: io::Read> BatchRequests<R> {
             request.add(number, &push);
         }
         while request.count() < self.limits.lines {
-            let Some(line) = self.lines.next()? else {
+            let Some(line) = self.lines.next_line()? else {
                 let is_empty = request.count() == 0 && request.input_bytes == 0;
                 return Ok((!is_empty).then_some(request));
             };
