@@ -133,7 +133,7 @@ impl Start {
     /// added to those of the program.
     ///
     /// # Errors
-    /// If one of them cannot be used within `--start-deadline`, or at all.
+    /// If one of them cannot be used within `--tune start-deadline`, or at all.
     pub async fn open_engines(
         &mut self,
         engines: &EngineSettings,

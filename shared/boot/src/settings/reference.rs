@@ -24,9 +24,9 @@ pub struct Program {
 /// One setting of one or more programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// `--health-interval`.
+    /// `--metrics-interval`.
     pub flag: String,
-    /// `PUSH_HEALTH_INTERVAL`.
+    /// `PUSH_METRICS_INTERVAL`.
     pub variable: String,
     /// What its value is: `TIME`, `SIZE`, `N`, …
     pub value: String,
