@@ -1,8 +1,14 @@
-//! Checking settings so that all configuration errors are reported together.
+//! Checks settings so that all configuration errors are reported together.
 //!
 //! clap reads each flag, or its environment variable, as plain text. The values are checked here: a
 //! program collects [`ConfigErrors`] over all its settings and stops with the whole list. Values
-//! carry units (`5s`, `2MiB`).
+//! carry units (`5s`, `2MiB`). The macro that declares settings is [`settings!`](crate::settings!).
+//!
+//! - `command_line`: reads flags and variables with clap, and shows no secret
+//! - `config_file`: the file of settings
+//! - `secret`, `tls`, `credentials`: settings that name secrets, certificates and key files
+//! - `older_words`: former names of settings
+//! - `reference`: the page of all settings
 
 pub mod command_line;
 mod config_file;
