@@ -19,7 +19,7 @@ pub(crate) const HANDSHAKE_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct BoundedStream<S> {
     stream: S,
-    /// What may still be read. `None` after the handshake.
+    /// The bytes that may still be read. `None` after the handshake.
     left: Option<usize>,
 }
 
