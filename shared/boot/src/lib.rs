@@ -3,8 +3,7 @@
 //! - [`program`]: starts, runs and stops every program in the same way; threads, signals, file
 //!   descriptors
 //! - [`settings`](mod@settings): the checks that report all configuration errors together; the
-//! command
-//!   line, the file of settings, secrets, certificates, and the reference of all settings
+//!   command line, the file of settings, secrets, certificates, and the reference of all settings
 //! - `declare`: [`settings!`], which declares a setting
 //! - [`tune`]: constants that tests and experts replace
 //! - [`engines`]: the queue and the index, each chosen by a URL
