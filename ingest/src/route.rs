@@ -1,4 +1,4 @@
-//! From method and path to a route: every path of the contract, and nothing else.
+//! Turns method and path into a route: every path of the contract, and nothing else.
 //!
 //! Segments are percent-decoded (RFC 3986: `%3A` and `:` are the same character). Whether the
 //! result is a valid identifier is checked later, by the handler that parses it.

@@ -1,7 +1,8 @@
 //! `pushctl device`: registers, imports, exports, shows and removes the devices of an app, prints their
 //! MQTT logins and listens as one.
 //!
-//! - `listen`: the command that listens; `subscriber`: the MQTT device it uses
+//! - `listen`: the command that listens
+//! - `subscriber`: the MQTT device that it uses
 
 pub mod listen;
 pub mod subscriber;
@@ -144,7 +145,7 @@ fn import_memory(text: &str) -> Result<usize, String> {
 /// Runs a command that works on the index: all but `credentials` and `listen`.
 ///
 /// # Errors
-/// If the command cannot be carried out, wholly or in part.
+/// If the command fails, completely or in part.
 pub async fn run(
     command: DeviceCommand,
     index: &Arc<dyn Index>,

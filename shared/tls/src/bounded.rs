@@ -24,7 +24,7 @@ const REST_BYTES: usize = 24 * 1024;
 #[derive(Debug)]
 pub struct BoundedStream<S> {
     stream: S,
-    /// What may still be read. `None` after the handshake.
+    /// The bytes that may still be read. `None` after the handshake.
     left: Option<usize>,
 }
 

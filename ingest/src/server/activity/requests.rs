@@ -1,5 +1,6 @@
-//! The requests in work on a connection, in one number, so that closing the connection for another
-//! one excludes a request that begins in the same instant: of the two, one sees the other.
+//! Counts the requests in work on a connection. One atomic number holds the count and the mark that
+//! the connection makes room for another one. If both change in the same instant, one sees the
+//! other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
