@@ -185,7 +185,7 @@ async fn a_broadcast_that_is_recalled_or_expired_has_nothing_left() {
     stack.import_crowd(40_000, 0).await;
     // Slow enough that no broadcast ends by itself.
     let mut slow = SLOW;
-    slow[7] = "1s";
+    slow[7] = "discard-latency=1s";
     let worker = stack.worker(&slow).await;
     let open = "push_broadcasts_open";
     let id = stack.push(&everyone(600)).await;
