@@ -1,10 +1,9 @@
 //! `pushctl device`: registers, imports, exports, shows and removes the devices of an app, prints their
 //! MQTT logins and listens as one.
 //!
-//! - `listen`: the command that listens; `subscriber`: the MQTT device it uses
+//! - `listen`: the command that listens
 
 pub mod listen;
-pub mod subscriber;
 
 use std::{
     io::{BufWriter, Write as _},
