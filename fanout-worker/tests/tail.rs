@@ -1,6 +1,8 @@
 //! A transport that never answers for a few devices: they hold up no others, be those read for the
 //! first time, tried again, or sent at the pace of their app.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 use std::{
     collections::BTreeMap,
     num::NonZeroU32,
