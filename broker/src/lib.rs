@@ -1,24 +1,25 @@
 //! The embedded MQTT broker: devices connect to it, the worker publishes to it.
 //!
-//! It serves one purpose. A device reads exactly one topic, and only workers publish. So it has no code
-//! for filters, retained messages, wills, QoS 2 or publishing by devices, and no setting can allow them.
-//! It keeps a session for each device, with the messages that wait for it, in memory that is bounded in
-//! bytes. `rmqtt-codec` reads and writes the packets.
+//! A device reads exactly one topic, and only workers publish. So the broker has no code for
+//! filters, retained messages, wills, QoS 2 or publishing by devices, and no setting can allow
+//! them. It keeps a session for each device, with the messages that wait for it, in memory that is
+//! bounded in bytes. `rmqtt-codec` reads and writes the packets.
 //!
-//! Sessions and their messages are saved to a file at intervals and when the broker stops (`store`), so
-//! they survive a restart.
+//! Sessions and their messages are saved to a file at intervals and when the broker stops
+//! (`saving`; `store` is the file), so they survive a restart.
 //!
 //! In the order in which a connection lives:
+//! - `proxies`: which client a proxied connection belongs to
 //! - `listener`, `admission`: who may connect, and how many
 //! - `connection`: one connection from the first byte to the last
 //! - `authentication`, `device_logins`: who the client is
 //! - `login_log`: counts failed logins for the audit log
-//! - `clocks`: when messages expire
-//! - `proxies`: which client a proxied connection belongs to
 //! - `packets`: what a client may send, and the answers
 //! - `sessions`: the sessions, their number, and the memory of their messages
+//! - `clocks`: when messages expire
+//! - `context`, `metrics`, `settings`: what all connections share, what operators see, the bounds
 //!
-//! `pushctl standalone` has it in its process; `pushctl broker` runs it as a program of its own.
+//! `pushctl standalone` runs it in its own process; `pushctl broker` runs it alone.
 
 mod admission;
 mod authentication;

@@ -21,7 +21,7 @@ pub(super) struct LoginLog {
 }
 
 impl LoginLog {
-    /// Counts the logins at the devices' listener.
+    /// Makes the log of failed logins at the devices' listener.
     pub(super) fn new(devices: Arc<Admission>, settings: LoginLogSettings) -> Arc<Self> {
         Arc::new(Self { devices, settings, logged: AtomicU64::new(0) })
     }

@@ -1,4 +1,4 @@
-//! The settings of the broker: where it listens, and its bounds.
+//! The settings of the broker: its addresses, its certificate and its bounds.
 
 use std::{
     net::SocketAddr,
@@ -42,33 +42,34 @@ settings! {
 /// Checked flags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokerSettings {
-    /// Where devices connect.
+    /// The address for devices.
     pub listen: SocketAddr,
-    /// The certificate there; without one, devices connect in clear.
+    /// The certificate at that address; without one, devices connect unencrypted.
     pub tls: Option<TlsSettings>,
-    /// The proxies that may say which device a connection is of.
+    /// The proxies that may name the client of a connection.
     pub trusted_proxies: TrustedProxies,
-    /// Connections of devices.
+    /// The most connections of devices.
     pub connections: usize,
-    /// Connections of devices from one address.
+    /// The most connections of devices from one address.
     pub address_connections: usize,
-    /// Sessions, of connected devices and of others.
+    /// The most sessions, of connected devices and of others.
     pub sessions: usize,
     /// The longest time that a session outlives its connection; a device may ask for less.
     pub session_expiry: Duration,
     /// Memory for the messages that wait for all devices, in bytes.
     pub waiting: usize,
-    /// Memory for those of one device, in bytes; beyond that a new one is refused.
+    /// Memory for the messages that wait for one device, in bytes. A message beyond that is
+    /// refused.
     pub session_waiting: usize,
-    /// Messages that wait for one device; beyond that a new one is refused.
+    /// The most messages that wait for one device. A message beyond that is refused.
     pub session_messages: usize,
-    /// Where the workers connect.
+    /// The listener of the workers.
     pub workers: WorkerDoorSettings,
-    /// How failed logins are logged.
+    /// The log of failed logins.
     pub login_log: LoginLogSettings,
-    /// How often sessions are saved.
+    /// The interval at which sessions are saved.
     pub save_interval: Duration,
-    /// Where sessions are saved, and how often; without it they end with the process.
+    /// The folder in which sessions are saved. Without one, they end with the process.
     pub saving: Option<SavingSettings>,
 }
 
@@ -77,33 +78,33 @@ pub struct BrokerSettings {
 pub struct WorkerDoorSettings {
     /// Its address.
     pub listen: SocketAddr,
-    /// Whether it has the certificate of the devices' listener, if that has one.
+    /// True if it uses the certificate of the devices' listener, if that has one.
     pub encrypted: bool,
-    /// Connections of workers.
+    /// The most connections of workers.
     pub connections: usize,
 }
 
-/// How failed logins are logged.
+/// The log of failed logins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoginLogSettings {
     /// The program that the broker is a part of, as the log names it.
     pub program: &'static str,
-    /// How often their number is logged.
+    /// The interval at which their number is logged.
     pub interval: Duration,
 }
 
-/// How sessions are saved.
+/// The folder of saved sessions, and the interval of saving.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavingSettings {
     /// The folder of their file. It must be there.
     pub data_dir: PathBuf,
-    /// How often what has changed is saved.
+    /// The interval at which the sessions are saved.
     pub interval: Duration,
 }
 
 impl Default for WorkerDoorSettings {
-    /// For the worker of the same process, on any port of loopback; more connections than it may be
-    /// told to open.
+    /// Serves the worker of the same process, on any port of loopback. The bound is above the
+    /// number of connections that a worker can be told to open.
     fn default() -> Self {
         Self { listen: SocketAddr::from(([127, 0, 0, 1], 0)), encrypted: false, connections: 128 }
     }
@@ -121,14 +122,14 @@ const MOST_CONNECTIONS: usize = 10_000_000;
 /// The largest memory for messages that can be set, in bytes.
 const MOST_WAITING: usize = 1 << 40;
 
-/// All sessions are written each time.
+/// The shortest interval of saving, because each time all sessions are written.
 const LEAST_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The least memory for the messages of one device: two copies of the largest, and some.
 const LEAST_SESSION_WAITING: usize = 3 * WORKER_PACKET as usize;
 
 impl Default for BrokerSettings {
-    /// As the flags have it, on any port of loopback.
+    /// Has the defaults of the flags, but listens on any port of loopback.
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -150,8 +151,8 @@ impl Default for BrokerSettings {
 }
 
 impl BrokerSettings {
-    /// Returns the constants, or what replaces them. There are as many sessions as `connections`, or
-    /// more.
+    /// Returns the constants, or what replaces them. The bound of sessions is at least
+    /// `connections`.
     pub fn read(connections: usize, tuning: &mut Tuning) -> Self {
         let mut all = Self::default();
         all.sessions = all.sessions.max(connections);
@@ -220,7 +221,8 @@ impl BrokerArgs {
     }
 }
 
-/// Notes that what this listener is told would cross the network in clear, if others reach it.
+/// Notes an error if other machines can reach this listener, because `what` would cross the network
+/// unencrypted.
 pub fn refuse_in_clear(flag: &str, listen: SocketAddr, what: &str, errors: &mut ConfigErrors) {
     if !listen.ip().to_canonical().is_loopback() {
         errors.note(format!(

@@ -16,13 +16,13 @@ use crate::settings::{ProcessArgs, WorkerArgs};
     max_term_width = 100
 )]
 pub struct Cli {
-    /// What a worker has as a process of its own.
+    /// Flags of the worker's own process.
     #[command(flatten)]
     pub process: ProcessArgs,
     /// Queue and index.
     #[command(flatten)]
     pub engines: EngineArgs,
-    /// How devices are reached.
+    /// Flags of the transports.
     #[command(flatten)]
     pub transports: TransportArgs,
     /// The work.

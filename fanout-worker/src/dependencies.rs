@@ -1,5 +1,5 @@
-//! What a worker is built from: `main`, `pushctl standalone` and the simulation each bring their
-//! own.
+//! The parts that a worker is built from. `main`, `pushctl standalone` and the simulation each pass
+//! their own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,22 +27,22 @@ pub struct Dependencies {
     pub transports: Transports,
     /// The worker's counters.
     pub metrics: Metrics,
-    /// Which lanes have an open consumer; the readiness probe reads it.
+    /// The lanes that have an open consumer; the readiness check reads it.
     pub lanes: LaneHealth,
     /// The wall clock.
     pub clock: Clock,
     /// The source of randomness.
     pub random: Random,
-    /// How what is left of broadcasts is observed; none: it is not.
+    /// Observes the devices that are left of broadcasts; if absent, they are not observed.
     pub observation: Option<Observation>,
 }
 
-/// How what is left of broadcasts is observed, for metrics.
+/// The sources and the interval for observing the devices that are left of broadcasts, for metrics.
 #[derive(Debug, Clone)]
 pub struct Observation {
-    /// How often the list is read.
+    /// The interval at which the list is read.
     pub interval: Duration,
-    /// What the queue holds: how many workers there are.
+    /// The state of the queue, which shows the number of workers.
     pub stores: Arc<StoreMetrics>,
 }
 

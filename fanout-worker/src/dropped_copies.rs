@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use crate::metrics::Metrics;
 
-/// Which of them are logged.
+/// The bounds on logging them.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedCopies {
     same: LogPause,

@@ -1,8 +1,7 @@
 //! The fan-out worker: takes accepted pushes from the queue, finds the devices they mean, and
 //! delivers.
 //!
-//! [`run`] is the whole service; `main` and `pushctl standalone` differ only in what they pass to
-//! it.
+//! [`run`] is the whole service. `main` and `pushctl standalone` call it with different engines.
 //!
 //! - `intake`: queue messages: taken, processed, settled
 //! - `partition`: works on one partition of a message; the guarantees are made here
@@ -12,6 +11,7 @@
 //! - `ledger_bounds`: keeps the ledger within its bound in bytes
 //! - `dictionary_sweeps`: frees the values of dictionaries that no device has
 //! - `closed_messages`: counts closed messages, for the quotas of apps
+//! - `dropped_copies`: logs copies of a message that are not sent, because another copy is
 //! - `cli`, `settings`, `limits`, `dependencies`, `context`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`, `spans`: what operators see
 

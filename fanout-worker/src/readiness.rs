@@ -1,4 +1,4 @@
-//! Whether a worker can do its work now: it needs queue, index, transports, and an open consumer
+//! Reports if a worker can do its work now: it needs queue, index, transports, and an open consumer
 //! for each lane. A worker is not ready while its queue or index stores nothing (a full disk, an
 //! alarm, a replica), because what remains of a task has to be published and what was sent has to
 //! be saved. While one of several transports is away it is degraded, and ready: it serves the

@@ -54,29 +54,29 @@ settings! {
 /// Checked settings of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerSettings {
-    /// Envelopes in work at once.
+    /// The most envelopes in work.
     pub job_prefetch: u16,
-    /// Tasks in work at once.
+    /// The most tasks in work, for each transport.
     pub task_prefetch: u16,
     /// The task lane's use of the index.
     pub bulk: BulkLimits,
     /// Bounds of a run.
     pub run: RunLimits,
-    /// How broadcasts are cut.
+    /// Bounds of the partitions that broadcasts are cut into.
     pub plan: PlanLimits,
     /// The delays before another try.
     pub retry: RetryPolicy,
     /// Bounds of trying devices again.
     pub retry_limits: RetryLimits,
-    /// When the ledger entry of a broadcast is checked.
+    /// The times at which the ledger entry of a broadcast is checked.
     pub closing: ClosingLimits,
     /// The pauses while a server is unavailable.
     pub index_pause: RetryPolicy,
-    /// How long a queue message is held while the index is unavailable.
+    /// The time for which a queue message is held while the index is unavailable.
     pub hold: Duration,
-    /// How long a ledger entry is kept.
+    /// The time for which a ledger entry is kept.
     pub ledger_retention: Retention,
-    /// How large the ledger may be.
+    /// The size limit of the ledger, and the interval at which its size is measured.
     pub ledger: LedgerLimits,
 }
 
@@ -138,7 +138,7 @@ impl WorkerSettings {
 pub struct ProcessSettings {
     /// The address of the operations endpoints.
     pub ops_listen: SocketAddr,
-    /// How long a stop waits for work to end.
+    /// The time that a stop waits for work to end.
     pub drain_deadline: Duration,
 }
 
@@ -174,8 +174,9 @@ impl ProcessArgs {
     }
 }
 
-/// Reads how far clocks may differ. With more, a device that changes its transport after a broadcast was accepted
-/// could be taken for one that changed before, and get the message twice or not at all.
+/// Parses the difference of clocks, up to its bound. With a larger one, a device that changes its
+/// transport after a broadcast was accepted could be taken for one that changed before. It would
+/// get the message twice, or not at all.
 fn clock_allowance(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         allowance if allowance <= MOST_CLOCK_ALLOWANCE => Ok(allowance),

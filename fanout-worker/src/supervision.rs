@@ -50,7 +50,8 @@ mod tests {
         (consumers, upkeep)
     }
 
-    /// Joins them. A worker that goes on is waited for in paused time, which passes immediately.
+    /// Joins the tasks, and panics if they do not end. The time is paused, so the wait costs
+    /// nothing.
     async fn ended(
         (consumers, upkeep): (JoinSet<Result<(), QueueError>>, JoinSet<()>),
         stopping: &CancellationToken,

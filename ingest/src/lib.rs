@@ -5,7 +5,15 @@
 //! of its head that matters, `route` finds the handler, `handlers` checks the request in the order
 //! of the contract, `message` reads the body, and `publisher` puts the push into an envelope.
 //! Every answer that is not a success is a `Rejection`, whose HTTP status and code are decided in
-//! one place.
+//! one place (`rejection`).
+//!
+//! What the handlers use on the way:
+//! - `apps`: the cached records of apps, and the state that their limits and quotas need
+//! - `body`: bodies, read within bounds of size, memory and time
+//! - `index_client`: requests to the index and the ledger, each with a time limit
+//! - `broker_auth`: the answers to MQTT brokers that ask about their clients
+//! - `client`, `sampling`, `reply`: the sender of a request, the choice of traced requests, answers
+//! - `cli`, `settings`, `listener`, `readiness`, `metrics`: from the command line to `/readyz`
 //!
 //! No request is answered 200 before the queue has confirmed a publish that was routed. A client
 //! that hangs up cancels nothing that was handed to the publisher.

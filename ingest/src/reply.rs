@@ -144,7 +144,7 @@ impl Date {
 /// The body of the answer to an accepted push, before and behind its id.
 const ACCEPTED: [&str; 2] = [r#"{"status":200,"message":"OK","result":{"message_id":""#, r#""}}"#];
 
-/// The answer to a push that is accepted.
+/// Answers a push that is accepted.
 pub(crate) fn accepted(id: MessageId) -> Reply {
     let [head, tail] = ACCEPTED;
     let mut text = [0; Hyphenated::LENGTH];
@@ -199,7 +199,7 @@ impl<M> AsRef<[u8]> for Lines<M> {
     }
 }
 
-/// The answer to any other request that succeeds.
+/// Answers any other request that succeeds.
 pub(crate) fn success<T: Serialize>(result: &T) -> Result<Reply, serde_json::Error> {
     #[derive(Serialize)]
     struct Success<'a, T> {
@@ -234,7 +234,7 @@ pub(crate) fn error_body(rejection: &Rejection) -> String {
     format!(r#"{{"status":{},"message":{message}}}"#, rejection.number())
 }
 
-/// The answer to a request that is rejected.
+/// Answers a request that is rejected.
 pub(crate) fn rejected(rejection: &Rejection) -> Reply {
     let mut reply = Reply::new(rejection.http_status(), error_body(rejection));
     match rejection {

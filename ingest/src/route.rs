@@ -1,4 +1,4 @@
-//! From method and path to a route: every path of the contract, and nothing else.
+//! Turns method and path into a route: every path of the contract, and nothing else.
 //!
 //! Segments are percent-decoded (RFC 3986: `%3A` and `:` are the same character). Whether the
 //! result is a valid identifier is checked later, by the handler that parses it.
@@ -46,7 +46,7 @@ pub(crate) enum Broker {
 impl Broker {
     pub(crate) const ALL: [Self; 3] = [Self::Emqx, Self::Rmqtt, Self::Mosquitto];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Emqx => "emqx",
@@ -88,7 +88,7 @@ impl<'a> Route<'a> {
     /// The name of a request without a route in metrics.
     pub(crate) const NO_ROUTE: &'static str = "none";
 
-    /// The route of a request.
+    /// Finds the route of a request.
     pub(crate) fn of(method: &Method, path: &'a str) -> Result<Self, Rejection> {
         let Some(rest) = path.strip_prefix("/v1/") else {
             return Self::description(method, path);
@@ -168,7 +168,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// The app that it is for; none if it is for none.
+    /// Returns the app that it is for, if there is one.
     pub(crate) fn app(&self) -> Option<&str> {
         match self {
             Self::Push { app } | Self::PushBatch { app } => Some(app),
@@ -181,7 +181,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Push { .. } => Self::PUSH,

@@ -1,10 +1,11 @@
-//! Operator use cases: what `pushctl` and a console do with apps, devices, messages, dead letters and
-//! backups, and the checks of the doctor.
+//! Operator use cases: what `pushctl` does with apps, devices, messages, dead letters and backups,
+//! and the checks of the doctor.
 //!
 //! A use case is a function that takes an open store and returns a value. Values serialise to one JSON
-//! form, which every face prints or serves. Long work reports progress as typed events to a callback.
-//! Nothing here prints, reads a command line or knows a terminal. Every function that changes something
-//! takes the [`audit::Actor`] who does it, and appends that to the audit trail.
+//! form. Long work reports progress as typed events to a callback. Nothing here prints, reads a
+//! command line or knows a terminal, so that another front end than `pushctl` can use it. Every
+//! function that changes something takes the [`audit::Actor`] who does it, and appends the change
+//! to the audit trail.
 //!
 //! - `app`: apps, their limits and secrets
 //! - `device`: devices of an app, their logins, import and export

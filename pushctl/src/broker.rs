@@ -83,8 +83,9 @@ struct Settings {
     credentials: CredentialSettings,
 }
 
-/// Returns the constants of this command, or what replaces them: how failed logins are logged, and the
-/// connections of all workers together, which have a quarter of the limit of open files at most.
+/// Returns the constants of this command, or what replaces them: the interval of the log of failed
+/// logins, and the most connections of all workers together. Workers get a quarter of the limit of
+/// open files at most.
 pub(crate) fn constants(tuning: &mut Tuning) -> (LoginLogSettings, usize) {
     let (mut login_log, mut connections) = (LoginLogSettings::default(), 1000);
     tuning.time("activity-interval", &mut login_log.interval, MOMENT..=FOUR_WEEKS);
@@ -192,8 +193,8 @@ pub async fn run(
     service.until_stopped().await
 }
 
-/// The parts of a broker. Devices can log in while the index answers, which has their apps; it only
-/// reads there. What waits for devices is kept while the data directory takes writes.
+/// Watches the parts of a broker. Devices can log in while the index answers, which the broker only
+/// reads. Waiting messages are saved while the data directory takes writes.
 fn watch(health: &Health, index: Arc<dyn Index>, data_dir: &Path) {
     health.watch("index", Need::Required, move || {
         let index = Arc::clone(&index);

@@ -1,4 +1,5 @@
-//! `pushctl completions`: a script with which a shell completes the commands and flags of a program.
+//! `pushctl completions`: prints a script for a shell that completes the commands and flags of a
+//! program.
 
 use clap::{Args, Command};
 use clap_complete::Shell;

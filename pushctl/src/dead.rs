@@ -46,7 +46,7 @@ impl Selection {
 }
 
 impl DeadCommand {
-    /// Returns true if it changes something, so that it belongs into the audit trail.
+    /// Returns true if the command changes something and so is recorded in the audit trail.
     pub(crate) fn is_change(&self) -> bool {
         !matches!(self, Self::List { .. })
     }

@@ -25,7 +25,7 @@ pub(crate) fn open(file: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<
     Ok((Box::new(opened), size))
 }
 
-/// Prints noted lines to standard error: `reported` of `count`. `what` names the others.
+/// Prints the `reported` lines to standard error. If `count` is larger, `what` names the others.
 pub(crate) fn print_noted(reported: &[NotedLine], count: u64, what: &str, out: Output) {
     for noted in reported {
         let reason = terminal::line(&noted.reason);

@@ -37,7 +37,7 @@ pub enum KeyCommand {
 }
 
 impl KeyCommand {
-    /// Returns true if it changes something, so that it belongs into the audit trail.
+    /// Returns true if the command changes something and so is recorded in the audit trail.
     pub(crate) fn is_change(&self) -> bool {
         matches!(self, Self::Create | Self::Rotate { .. })
     }
@@ -46,8 +46,8 @@ impl KeyCommand {
 /// Runs the command. A change is recorded in the index, if there is one.
 ///
 /// # Errors
-/// If the key file is missing (there already, for `create`) or cannot be read or written, or a change
-/// could not be recorded.
+/// If the key file is missing (for `create`: if it exists) or cannot be read or written, or if a
+/// change could not be recorded.
 pub async fn run(
     command: KeyCommand,
     settings: &CredentialSettings,

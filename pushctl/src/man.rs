@@ -1,4 +1,5 @@
-//! `pushctl man`: the manual, a page for each program and each command, from their own help.
+//! `pushctl man`: writes the manual, a page for each program and each command, from their help
+//! texts.
 
 use std::{
     fs, io,
@@ -47,7 +48,7 @@ fn write_all(dir: &Path, pushctl: &Command) -> io::Result<Vec<PathBuf>> {
     Ok(pages)
 }
 
-/// Writes the page of a command and of those under it.
+/// Writes the pages of a command and of its subcommands.
 fn write(command: &Command, dir: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {
     let man = Man::new(command.clone())
         .manual(MANUAL)

@@ -38,7 +38,7 @@ impl Output {
         Ok(())
     }
 
-    /// Prints to standard error what is not a result.
+    /// Prints a note to standard error.
     #[allow(clippy::unused_self, reason = "callers print through the output only")]
     pub fn note(self, text: impl fmt::Display) {
         // A closed standard error must not stop the command.
@@ -58,14 +58,14 @@ impl Output {
     }
 }
 
-/// Returns the standard output. A reader that has seen enough, such as `head`, closes it, which
-/// [`is_closed`] tells from other errors.
+/// Returns the standard output. A reader such as `head` closes it early; [`is_closed`] tells that
+/// error from others.
 pub fn stdout() -> impl Write {
     Stdout(io::stdout())
 }
 
-/// Returns true if standard output was closed by its reader, so that there is no more to do and nothing to
-/// report. A connection that breaks has the same kind of error, but not this source.
+/// Returns true if the reader of standard output closed it: nothing is left to do or to report. A
+/// broken connection has the same kind of error, but not this source.
 pub fn is_closed(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -79,7 +79,7 @@ struct OutputClosed;
 
 struct Stdout(io::Stdout);
 
-/// Marks an error of standard output that says that its reader is gone.
+/// Marks an error of standard output whose reader is gone.
 fn marked(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed),

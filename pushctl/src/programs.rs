@@ -1,5 +1,5 @@
 //! The command lines of all programs, for the manual, the completions and the reference of settings.
-//! They are those that the programs read, so none of these can differ from them.
+//! The programs read the same command lines, so these texts cannot differ from them.
 
 use clap::{Command, ValueEnum};
 use push_boot::command_line;
@@ -19,7 +19,7 @@ impl Program {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Pushctl, Self::Ingest, Self::FanoutWorker];
 
-    /// Returns its command line, with all commands and settings. `pushctl` is that of this program.
+    /// Returns the command line of the program, with all commands and settings.
     pub fn command(self, pushctl: &Command) -> Command {
         match self {
             Self::Pushctl => pushctl.clone(),

@@ -30,8 +30,8 @@ use crate::{
 /// The name of this program in the audit trail and at servers.
 const PROGRAM: &str = "pushctl";
 
-/// The exit code of a command whose output was closed before all was printed. It is that of a program
-/// that SIGPIPE ended (128 + 13), which shells and scripts take for the usual end before `head`.
+/// The exit code of a command whose output was closed before everything was printed: that of a
+/// program killed by SIGPIPE (128 + 13), which scripts know from `… | head`.
 const OUTPUT_CLOSED: u8 = 141;
 
 /// Runs the command line. An error is printed with its causes in one line.
@@ -151,7 +151,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
 /// Opens the index.
 ///
 /// # Errors
-/// If it cannot be used.
+/// If the index cannot be used.
 async fn index(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn Index>> {
     Ok(stores(urls, data_dir).await?.index)
 }
@@ -159,7 +159,7 @@ async fn index(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn
 /// Opens the index and the ledger.
 ///
 /// # Errors
-/// If one of them cannot be used.
+/// If one of the stores cannot be used.
 async fn stores(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Stores> {
     if matches!(urls.index, IndexUrl::Sqlite(_)) {
         data_dir::make(data_dir)?;
@@ -167,8 +167,8 @@ async fn stores(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Stores
     Ok(open_stores(urls).await?)
 }
 
-/// Opens the index for the audit trail of a command that does not need it otherwise. Without it the
-/// command runs all the same, and says that it is not recorded.
+/// Opens the index for the audit trail of a command that does not need it otherwise. Without an
+/// index the command still runs, and says that it is not recorded.
 async fn index_for_audit(
     urls: &EngineSettings,
     data_dir: &Path,
@@ -182,8 +182,8 @@ async fn index_for_audit(
     reachable_index(urls, data_dir, out).await
 }
 
-/// Opens the index for the audit trail of a change of the device keys. It makes no embedded index for
-/// that alone, unless the keys are in the data directory as well.
+/// Opens the index for the audit trail of a change of the device keys. It creates no embedded index
+/// just for that, unless the keys are in the data directory as well.
 async fn index_for_key_audit(
     urls: &EngineSettings,
     credentials: &CredentialSettings,

@@ -35,8 +35,6 @@ pub(crate) enum Target {
     RatioAtLeast(f64),
     /// The ratio must be this or less.
     RatioAtMost(f64),
-    /// The figure must be this or more.
-    AtLeast(f64),
     /// The figure must be this or less.
     AtMost(f64),
     /// No target: the row is for comparison.
@@ -48,7 +46,6 @@ impl fmt::Display for Target {
         match self {
             Self::RatioAtLeast(bound) => write!(f, "ratio >= {bound:.2}"),
             Self::RatioAtMost(bound) => write!(f, "ratio <= {bound:.2}"),
-            Self::AtLeast(bound) => write!(f, ">= {}", short(*bound)),
             Self::AtMost(bound) => write!(f, "<= {}", short(*bound)),
             Self::None => f.write_str("-"),
         }
@@ -79,7 +76,6 @@ impl Row {
         match self.target {
             Target::RatioAtLeast(bound) => Some(self.ratio.is_some_and(|ratio| ratio >= bound)),
             Target::RatioAtMost(bound) => Some(self.ratio.is_some_and(|ratio| ratio <= bound)),
-            Target::AtLeast(bound) => Some(self.figure.value >= bound),
             Target::AtMost(bound) => Some(self.figure.value <= bound),
             Target::None => None,
         }

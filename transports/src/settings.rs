@@ -25,9 +25,9 @@ pub struct TransportArgs {
 /// Checked settings of the transports.
 #[derive(Debug, Clone)]
 pub struct TransportSettings {
-    /// The MQTT broker of devices, if they are reached over one.
+    /// The MQTT broker of devices, if one is set.
     pub mqtt: Option<(MqttUrl, MqttSettings)>,
-    /// How long the transport `discard` takes for a batch, for load tests.
+    /// The time that the transport `discard` takes for a batch, for load tests.
     pub discard_latency: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! When something may be done.
+//! Decides when work may be done: retries, paces, and the order of requests to the index.
 //!
 //! Nothing here reads a wall clock or draws a random number by itself: a `Clock` and [`Random`] are
 //! passed in, so that a simulation controls them.

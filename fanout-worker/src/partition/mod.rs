@@ -2,9 +2,10 @@
 //!
 //! In the order in which a message meets them:
 //! - `admission`: its ledger entry and its plan, before anything is sent
+//! - `missing`: what to do if the ledger entry is missing (the decision is pure)
 //! - `plan`, `progress`: how a broadcast is cut, and how far it is (pure)
 //! - `claim`: which worker owns a partition (the decision is pure)
-//! - `run`: read a batch, send it, save it, and again
+//! - `run`: the loop that reads a batch, sends it and saves it
 //! - `batch`: which devices are next
 //! - `classification`: what a transport's outcomes mean for a batch (pure)
 //! - `remaining`: how many devices are left (pure)

@@ -26,9 +26,9 @@ pub(crate) enum Remaining {
 /// The part of a partition that a run has read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadByRun {
-    /// Where it began.
+    /// The checkpoint at which it began.
     pub(crate) from: Checkpoint,
-    /// Where it ended.
+    /// The checkpoint at which it ended.
     pub(crate) to: Checkpoint,
     /// The devices of the audience that it found in between.
     pub(crate) found: u64,

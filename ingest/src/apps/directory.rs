@@ -69,7 +69,7 @@ impl Directory {
     }
 }
 
-/// The App IDs that exist. None if the index does not answer, which is logged.
+/// Reads the App IDs that exist. Returns `None` if the index does not answer, which is logged.
 async fn read(index: &dyn Apps, outage: &IndexOutage, timeout: Duration) -> Option<HashSet<AppId>> {
     match outage.ask(timeout, index.apps()).await {
         Ok(apps) => return Some(apps.into_iter().map(|app| app.app_id).collect()),

@@ -1,6 +1,6 @@
-//! The pushes with an `Idempotency-Key` that this process took lately: by them a key that comes again
-//! with another body is refused before a worker has begun the first push, which is when the ledger
-//! knows it.
+//! Remembers the pushes with an `Idempotency-Key` that this process accepted recently. So a key
+//! that is used again for another body is refused even before a worker has begun the first push;
+//! from then on the ledger knows it.
 //!
 //! An app's pushes are forgotten after half an hour to an hour, in two generations. There is room for
 //! [`MOST`] of all apps. When that is used up, the apps that hold most lose their older generation

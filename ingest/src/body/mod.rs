@@ -144,7 +144,7 @@ impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
 }
 
 /// Reads and drops what is left of a body whose request is answered without it, so that the
-/// connection can be used for another request. False if it has more bytes than `limit` or takes
+/// connection can be used for another request. Returns false if it has more bytes than `limit` or takes
 /// longer than `time`, and the connection must end.
 pub(crate) async fn discard(
     body: &mut (impl Body<Data = Bytes> + Unpin),

@@ -42,7 +42,7 @@ impl Client {
     }
 }
 
-/// What a client wants to do.
+/// The action that a client asks for.
 pub(super) enum Access<'a> {
     Subscribe(&'a str),
     Publish(&'a str),

@@ -1,6 +1,6 @@
-//! Reports what callers did with the secrets of apps: last uses to the index, failed logins to the log,
-//! and beside them those that MQTT brokers asked about. Regularly, because a write for each request would
-//! cost more than the request.
+//! Reports the uses of secrets at intervals: last uses to the index; failed logins, those that MQTT
+//! brokers ask about included, to the log. A write for each request would cost more than the
+//! request.
 
 use std::{sync::Arc, time::Duration};
 

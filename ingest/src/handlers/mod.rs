@@ -6,15 +6,16 @@
 //! |---|---|
 //! | path and method | [`Route::of`] |
 //! | App ID, secret | [`Logins::authenticate`] |
-//! | SDK enabled, rate | `push`, `push_batch`, `other_call` |
+//! | app enabled, rate | `push`, `push_batch`, `other_call` |
 //! | media type | `media_type` |
 //! | size | [`RequestBody::read_for`] |
 //! | JSON, fields | [`message`](crate::message) |
 //!
 //! Handlers: `push`, `push_batch`, `device`, `message` (report and recall), and
 //! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is a
-//! file, `openapi.json` beside `src`, which needs none. They share `idempotency`, `other_call`,
-//! `request_span`, `sequence` and `usage_sync`.
+//! file, `openapi.json` beside `src`, and needs no handler. The handlers share `idempotency`,
+//! `other_call`, `request_span`, `sequence` and `usage_sync`. `login_report` and
+//! `full_dictionaries` report at intervals what would be too much for each request.
 
 mod device;
 mod full_dictionaries;

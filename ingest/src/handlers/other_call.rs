@@ -19,7 +19,7 @@ pub(super) async fn acquire_call(app: &CachedApp) -> Result<Option<RateStatus>, 
     }
 }
 
-/// The answer to a call that succeeded.
+/// Answers a call that succeeded.
 pub(super) fn success<T: Serialize>(
     result: &T,
     rate: Option<RateStatus>,

@@ -1,15 +1,16 @@
 //! The body of a push: read, checked, and split into what a device receives and the audience.
 //!
 //! Three fields named type (of the push, its condition, its notification) say which others are
-//! used. The others have no effect and may hold anything, so an error is known only once the types
-//! are. But almost every push is valid in all of its fields, so the body is first read in one pass,
-//! each field as its type. Only if that fails is it read again with its objects as raw JSON: those
-//! that are used are then parsed, and the one with an error is parsed once more to find the JSON
-//! path of the error.
+//! used. The others have no effect and may hold anything, so a field can be judged only once the
+//! types are known. But almost every push is valid in all of its fields, so the body is first read
+//! in one pass, each field as its type. Only if that fails is it read again with its objects as raw
+//! JSON. The objects that are used are then parsed, and the one with an error is parsed once more
+//! to find the JSON path of the error.
 //!
 //! - `condition`: the audience;
 //! - `notification`, `data`: the content, for the push types 1 and 2;
-//! - `json`: parsing, and the text that names an error with its JSON path.
+//! - `json`: parsing, and the text that names an error with its JSON path;
+//! - `whole_number`: whole numbers, read without rounding.
 
 mod condition;
 mod data;

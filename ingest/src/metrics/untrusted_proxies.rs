@@ -1,5 +1,5 @@
-//! Peers that name another client than themselves and are not trusted to: a proxy that is missing from
-//! `--trusted-proxies`, or a client that pretends to be one.
+//! Counts peers that claim to speak for another client and are not trusted: a proxy that is missing
+//! from `--trusted-proxies`, or a client that pretends to be a proxy.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,

@@ -127,7 +127,7 @@ impl BatchQueue {
     }
 
     /// Waits until `wanted` pushes wait, or as many as one batch can hold, or the queue is closed.
-    /// False if it is closed and empty.
+    /// Returns false if it is closed and empty.
     pub(super) async fn wait_for(&self, wanted: usize) -> bool {
         loop {
             {

@@ -180,7 +180,7 @@ impl PublisherJoinHandle {
     }
 
     /// Publishes what waits and ends, by `deadline`, or in [`LAST_MOMENT`] if that has passed. Pushes that come later are refused, and what
-    /// is left at the deadline is dropped: it was not answered 200. False if the loop had
+    /// is left at the deadline is dropped: it was not answered 200. Returns false if the loop had
     /// failed.
     pub(crate) async fn finish(mut self, deadline: Instant) -> bool {
         self.queue.close();

@@ -9,7 +9,7 @@ use crate::metrics::ProxyClaim;
 /// So many bytes tell the header of a proxy from a handshake.
 const PROXY_HEADER: usize = 12;
 
-/// Completes the handshake, within the time for a first head. None if it fails or takes too long:
+/// Completes the handshake, within the time for a first head. Returns `None` if it fails or takes too long:
 /// then the connection is closed, because a client that speaks no TLS could not read an answer.
 pub(super) async fn encrypt(mut connection: Connection, tls: &Acceptor) -> Option<Connection> {
     let Stream::Clear(stream) = connection.stream else { return Some(connection) };

@@ -133,7 +133,7 @@ impl Server {
         shutdown.run_until_cancelled(accept).await;
     }
 
-    /// The next connection, with the address of its client. The tasks of connections that end
+    /// Returns the next connection, with the address of its client. The tasks of connections that end
     /// meanwhile are collected.
     async fn next(&mut self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
@@ -260,7 +260,7 @@ impl Drop for CutOffLog {
     }
 }
 
-/// A connection of a trusted proxy, with the address of its client. None if that is not known.
+/// Reads the address of the client of a connection of a trusted proxy. Returns `None` if it is not known.
 async fn arrive(
     mut stream: TcpStream,
     peer: SocketAddr,

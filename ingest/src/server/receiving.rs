@@ -26,7 +26,7 @@ use crate::{
 pub(super) const MAKES_ROOM: Rejection =
     Rejection::Unavailable("the service is full, and this connection makes room for another one");
 
-/// The handlers' answer to a request. Nothing that they do for it is begun before its body is whole
+/// Returns the handlers' answer to a request. Nothing that they do for it is begun before its body is whole
 /// and the connection known to stay.
 pub(super) async fn answer<B>(
     handlers: &Handlers,

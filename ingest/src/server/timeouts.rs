@@ -19,7 +19,7 @@ pub(super) enum Interruption<E> {
     TimedOut(Timeout),
 }
 
-/// The interruptions of one connection.
+/// Interrupts the work of one connection.
 pub(super) struct Interruptions {
     activity: Arc<Activity>,
     http: Arc<HttpSettings>,
@@ -49,7 +49,7 @@ impl Interruptions {
         Self { activity, http, shutdown, next }
     }
 
-    /// The result of the work, unless something interrupts it. Work that is ready is not
+    /// Returns the result of the work, unless something interrupts it. Work that is ready is not
     /// interrupted.
     pub(super) async fn run<T, E>(
         &mut self,

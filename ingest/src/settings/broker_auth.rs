@@ -1,4 +1,5 @@
-//! How MQTT brokers that ask about their clients are told from others.
+//! The secret with which MQTT brokers authenticate before they ask about their clients, and the
+//! password of the workers at such a broker.
 
 use std::path::PathBuf;
 
@@ -56,8 +57,8 @@ impl BrokerAuthArgs {
 }
 
 impl Settings {
-    /// Checks that devices of a broker that asks can be told apart. Without keys every one of them
-    /// would be refused, which looks like wrong tokens.
+    /// Checks that there are keys for the logins of devices. Without keys every device of the
+    /// broker would be refused, which looks like wrong tokens.
     pub fn check_device_keys(&self, credentials: &CredentialSettings, errors: &mut ConfigErrors) {
         if self.broker_auth.is_some() && credentials.key_file.is_none() {
             errors.note(

@@ -1,5 +1,4 @@
-//! The values of settings that are constants, or defaults of flags; tests and experts replace them with
-//! `--tune`.
+//! The constants of ingest, which `--tune` replaces for tests and experts, and defaults of flags.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -19,7 +18,7 @@ pub(super) const LEAST_BODY: usize = 1 << 10;
 pub(super) const MOST_BODY: usize = 64 << 20;
 /// The body of a push that names no more client ids than the default of `--max-client-ids`, in bytes.
 const MAX_BODY: usize = 512 << 10;
-/// What a client id takes in a body: 128 characters, quotation marks and a comma.
+/// The most bytes of a client id in a body: 128 characters, quotation marks and a comma.
 const CLIENT_ID: usize = 131;
 
 impl Default for HttpSettings {
@@ -45,8 +44,8 @@ impl Default for HttpSettings {
 }
 
 impl HttpSettings {
-    /// Returns the constants, or what replaces them. A push with as many client ids as it may name has
-    /// room in a body.
+    /// Returns the constants, or what replaces them. A body always has room for `max_client_ids`
+    /// client ids.
     pub fn read(max_client_ids: usize, tuning: &mut Tuning) -> Self {
         let mut all = Self::default();
         all.max_body = all.max_body.max(MAX_BODY / 2 + max_client_ids * CLIENT_ID).min(MOST_BODY);

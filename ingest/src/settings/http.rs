@@ -14,10 +14,10 @@ use super::{
 
 /// The largest value of a setting for connections.
 const MOST_CONNECTIONS: usize = 1_000_000;
-/// What the bodies of all requests in work may have, in bytes.
+/// The largest value of a setting for the memory of request bodies, in bytes.
 const MOST_BUFFERED: usize = 1 << 40;
 
-/// A setting by both of its names.
+/// The flag and the variable of a setting, as errors name it.
 const MAX_BUFFERED: &str = "--max-buffered (PUSH_MAX_BUFFERED)";
 const MAX_BUFFERED_PER_APP: &str = "--max-buffered-per-app (PUSH_MAX_BUFFERED_PER_APP)";
 
@@ -72,8 +72,8 @@ impl HttpArgs {
     }
 }
 
-/// Returns one app's share of the memory for bodies. It holds the largest request of each kind, as the
-/// whole does.
+/// Returns one app's share of the memory for bodies. Like the whole, it has room for the largest
+/// request of each kind.
 fn memory_per_app(max_body: usize, given: &HttpValues, errors: &mut ConfigErrors) -> usize {
     let HttpValues { max_batch_body, max_batch_lines, max_buffered, .. } = *given;
     let largest =
@@ -100,7 +100,8 @@ struct Largest {
 }
 
 impl Largest {
-    /// Checks that so many bytes hold one request of each kind; of batch requests, in half of them.
+    /// Checks that this many bytes hold the largest single push, and half of them the largest batch
+    /// request.
     fn fit_into(&self, name: &str, bytes: usize, errors: &mut ConfigErrors) {
         let Self { single, batch } = *self;
         if single > bytes {

@@ -1,4 +1,4 @@
-//! Where ingest listens, and how it stops.
+//! The addresses and certificate of ingest, and the deadline of its stop.
 
 use std::{net::SocketAddr, time::Duration};
 

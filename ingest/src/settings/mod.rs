@@ -3,7 +3,7 @@
 //!
 //! - `args`: the flags of all parts, and their check
 //! - `listener`, `http`, `apps`, `broker_auth`: the flags of one part
-//! - `constants`: what is no setting, or the default of one
+//! - `constants`: the constants that `--tune` replaces, and the defaults of flags
 
 mod apps;
 mod args;
@@ -31,11 +31,11 @@ use push_tls::server::TlsSettings;
 pub use self::args::IngestArgs;
 use crate::body::TimeLimits;
 
-/// Where producers connect, if nothing else is set.
+/// The default address for producers.
 pub const DEFAULT_LISTEN: &str = "0.0.0.0:8080";
 
-/// How many bytes a line of a batch request may hold besides its own: its job is longer than the
-/// line by what is the same in all jobs, or its answer says what is wrong with it.
+/// The bytes that a line of a batch request may hold in memory beside the line itself: its job is
+/// longer by what all jobs have in common, or its answer says what is wrong with it.
 pub(crate) const LINE_MEMORY: usize = 1024;
 
 /// All settings of ingest.
@@ -43,35 +43,35 @@ pub(crate) const LINE_MEMORY: usize = 1024;
 pub struct Settings {
     /// The address where backends send their requests.
     pub listen: SocketAddr,
-    /// The certificate with which they are served. Without one there is no TLS.
+    /// The certificate of that address. Without one there is no TLS.
     pub tls: Option<TlsSettings>,
     /// The address of `/livez`, `/readyz` and `/metrics`.
     pub ops_listen: SocketAddr,
-    /// How long a stopping service may take to finish what it began.
+    /// The time that a stopping service has to finish what it began.
     pub drain_deadline: Duration,
     /// Bounds on what clients may make the service hold.
     pub http: HttpSettings,
-    /// What a push may ask for.
+    /// Bounds on the content of a push.
     pub rules: Rules,
-    /// How app records are cached.
+    /// The cache of app records, quotas, recalls and failed logins.
     pub apps: AppSettings,
-    /// How accepted pushes reach the queue.
+    /// The bounds of batches, and of the pushes that wait for them.
     pub publisher: PublisherSettings,
-    /// How long workers keep the ledger entry of a message. A message that has none is reported as
-    /// waiting in the queue, but no longer than this.
+    /// The time for which workers keep the ledger entry of a message. A message without an entry is
+    /// reported as waiting in the queue, but no longer than this.
     pub ledger_retention: Retention,
-    /// What signs the MQTT logins of devices; if absent, devices get none. The program opens its file
-    /// and puts it here.
+    /// Signs the MQTT logins of devices; if absent, devices get none. The program opens the key
+    /// file and fills this in.
     pub device_credentials: Option<DeviceCredentials>,
-    /// How MQTT brokers prove that they may ask about their clients; if absent, none may.
+    /// Authenticates the MQTT brokers that ask about their clients; if absent, none may ask.
     pub broker_auth: Option<BrokerAuthSettings>,
-    /// Whether there are traces. The program says so here, if it has a collector.
+    /// True if the program has a collector for traces.
     pub is_traced: bool,
-    /// The share of requests that are traced, from 0 to 1, of those whose caller has not decided.
+    /// The share of requests that are traced, from 0 to 1, where the caller has not decided it.
     pub trace_ratio: f64,
 }
 
-/// What MQTT brokers that ask are answered with.
+/// The secrets of the MQTT brokers that ask about their clients, and of the workers there.
 #[derive(Debug, Clone)]
 pub struct BrokerAuthSettings {
     /// The secret with which a broker authenticates.
@@ -80,7 +80,7 @@ pub struct BrokerAuthSettings {
     pub worker_password: Option<SecretHash>,
 }
 
-/// Fewer connections than this are too few for many an installation.
+/// Serving fewer connections than this is worth a warning.
 const FEW_CONNECTIONS: usize = 1000;
 
 /// Bounds on connections and requests.
@@ -90,16 +90,16 @@ pub struct HttpSettings {
     /// Over HTTP/2, as many requests of all connections may be in work beside the first one of each
     /// connection; one more is answered 503.
     pub max_connections: usize,
-    /// Whether the operator asked for so many.
+    /// True if the operator set `max_connections`.
     pub max_connections_is_given: bool,
-    /// As many of them may come from one address; half of all, if none.
+    /// The most of them from one address; half of all, if none.
     pub max_connections_per_address: Option<usize>,
-    /// How long a request's head may take from its first byte. For the first head of a connection
-    /// the time runs from the accept.
+    /// The time for a request's head, from its first byte. For the first head of a connection it
+    /// runs from the accept.
     pub header_timeout: Duration,
-    /// How long a request's body may take from the end of its head.
+    /// The time for a request's body, from the end of its head.
     pub body_timeout: Duration,
-    /// How long a connection may be idle between requests.
+    /// The longest time that a connection may be idle between requests.
     pub idle_timeout: Duration,
     /// The largest head of a request, in bytes.
     pub max_header: usize,
@@ -107,33 +107,33 @@ pub struct HttpSettings {
     pub max_body: usize,
     /// The largest body of a request with many pushes, in bytes.
     pub max_batch_body: usize,
-    /// How many pushes one request may have.
+    /// The most pushes of one request.
     pub max_batch_lines: usize,
-    /// How many requests may be in work at once on one HTTP/2 connection.
+    /// The most requests in work on one HTTP/2 connection.
     pub h2_streams: u32,
-    /// How many bytes the bodies of all requests in work may have; one more request is answered
-    /// 503. A request with many pushes is taken only while half of this is free.
+    /// The most bytes for the bodies of all requests in work; a request beyond that is answered
+    /// 503. A batch request is taken only while half of this is free.
     pub max_buffered: usize,
-    /// How many of these bytes one app may have; one more of its requests is answered 503. Its
-    /// requests with many pushes may have half of this.
+    /// The most of these bytes for one app; a request of the app beyond that is answered 503. Its
+    /// batch requests may have half of this.
     pub max_buffered_per_app: usize,
-    /// How many bytes a second a body must come with on average, after its first seconds; none
-    /// means no bound.
+    /// The fewest bytes a second, on average after the first seconds of a body; none means no
+    /// bound.
     pub min_body_rate: Option<NonZeroUsize>,
-    /// The proxies that may say which client a connection or a request is of. The program reads its flag
-    /// and puts them here.
+    /// The proxies that may name the client of a connection or a request. The program reads the
+    /// flag and fills this in.
     pub trusted_proxies: TrustedProxies,
 }
 
 impl HttpSettings {
-    /// How long a body may take.
+    /// Returns the time limits of a body.
     pub(crate) const fn body_time(&self) -> TimeLimits {
         TimeLimits { whole: self.body_timeout, least_rate: self.min_body_rate }
     }
 }
 
 impl HttpSettings {
-    /// How many connections of one address are served at once.
+    /// Returns the most connections from one address.
     pub(crate) fn max_connections_per_address(&self) -> usize {
         self.max_connections_per_address.unwrap_or(self.max_connections.div_ceil(2))
     }
@@ -158,7 +158,7 @@ impl HttpSettings {
         }
     }
 
-    /// Whether the operator must hear that only so many connections are served.
+    /// Returns true if the operator must hear that only this many connections are served.
     fn is_shortage(&self, served: usize) -> bool {
         self.max_connections_is_given || served < FEW_CONNECTIONS
     }
@@ -167,58 +167,58 @@ impl HttpSettings {
 /// Bounds on the content of a push.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
-    /// How many different client ids one push may name.
+    /// The most different client ids of one push.
     pub max_client_ids: usize,
 }
 
-/// How app records are cached.
+/// The cache of app records, default quotas of apps, and bounds on recalls and failed logins.
 #[derive(Debug, Clone)]
 pub struct AppSettings {
-    /// How long a record is used without asking the index again. An app that is disabled can push
+    /// The time for which a record is used without asking the index again. A disabled app can push
     /// for this time and [`AppSettings::index_timeout`] longer, at most.
     pub fresh: Duration,
-    /// How long a record is used while the index is unavailable.
+    /// The time for which a record is used while the index is unavailable.
     pub stale: Duration,
-    /// How many records are cached.
+    /// The most records in the cache.
     pub max_apps: usize,
-    /// How many logins of one address may fail in a minute without being refused as too many; none
-    /// means no bound.
+    /// The most failed logins of one address in a minute; further requests with a wrong secret are
+    /// answered 429. None means no bound.
     pub max_failed_logins: Option<NonZeroU32>,
-    /// How many devices an app may have whose record does not say it; none means no quota.
+    /// The most devices of an app whose record sets no quota; none means no quota.
     pub max_devices: Option<NonZeroU32>,
-    /// The same for its messages that wait.
+    /// The same for its waiting messages.
     pub max_waiting: Option<NonZeroU32>,
     /// The same for the ledger entries of its messages.
     pub max_ledger_entries: Option<NonZeroU32>,
-    /// How many recalls may be in work at once; one more is answered 503.
+    /// The most recalls in work; one more is answered 503.
     pub max_recalls: usize,
-    /// How many of them may be of one app.
+    /// The most recalls in work of one app.
     pub max_recalls_per_app: usize,
-    /// How often last uses of secrets and failed logins are written.
+    /// The interval at which last uses of secrets and failed logins are written.
     pub activity_interval: Duration,
-    /// How long the index may take for an answer.
+    /// The time that the index has for an answer.
     pub index_timeout: Duration,
 }
 
-/// How accepted pushes reach the queue.
+/// The bounds of batches, and of the pushes that wait for them.
 #[derive(Debug, Clone)]
 pub struct PublisherSettings {
-    /// How many pushes one envelope may have.
+    /// The most pushes of one envelope.
     pub batch_jobs: usize,
-    /// How many bytes one envelope may have; a single push may be larger.
+    /// The most bytes of one envelope; a single push may be larger.
     pub batch_bytes: usize,
-    /// How many envelopes may wait for their confirm at once.
+    /// The most envelopes that wait for their confirm.
     pub window: usize,
-    /// How many pushes may wait for an envelope; one more is answered 503. Those of a request
-    /// with many pushes are taken only while no more than half of this wait.
+    /// The most pushes that wait for an envelope; one more is answered 503. Those of a batch
+    /// request are taken only while no more than half of this wait.
     pub waiting: usize,
-    /// How long a push may wait for its confirm; then it is answered 503.
+    /// The time that a push may wait for its confirm; then it is answered 503.
     pub timeout: Duration,
 }
 
 impl PublisherSettings {
-    /// How many pushes may wait when those of a request with many pushes come: half of all, so that
-    /// the other half stays free for single pushes.
+    /// Returns how many pushes may wait, those of a new batch request included: half of all, so
+    /// that the other half stays free for single pushes.
     pub(crate) fn max_waiting_in_groups(&self) -> usize {
         self.waiting.div_ceil(2)
     }

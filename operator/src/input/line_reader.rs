@@ -36,7 +36,7 @@ impl<R: Read> LineReader<R> {
     ///
     /// # Errors
     /// If the input cannot be read.
-    pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+    pub fn next_line(&mut self) -> io::Result<Option<Line<'_>>> {
         self.line.clear();
         let limited = &mut self.input.by_ref().take(self.max_line);
         let bytes = limited.read_until(b'\n', &mut self.line)? as u64;
@@ -64,13 +64,13 @@ mod tests {
         let mut lines = LineReader::new(input.as_bytes(), MAX_LINE);
         let mut expect = |text: Option<&str>, bytes| {
             let expected = Line { text: text.map(str::as_bytes), bytes };
-            assert_eq!(lines.next().unwrap(), Some(expected));
+            assert_eq!(lines.next_line().unwrap(), Some(expected));
         };
         expect(Some("first\n"), 6);
         expect(Some("\n"), 1);
         expect(None, long.len() as u64 + 1);
         expect(Some("last"), 4);
-        assert_eq!(lines.next().unwrap(), None);
+        assert_eq!(lines.next_line().unwrap(), None);
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
         let mut lines = LineReader::new(input.as_bytes(), MAX_LINE);
         for (text, bytes) in [("one\n", 7), ("two\n", 7), ("th\u{feff}ree\n", 9)] {
             let expected = Line { text: Some(text.as_bytes()), bytes };
-            assert_eq!(lines.next().unwrap(), Some(expected));
+            assert_eq!(lines.next_line().unwrap(), Some(expected));
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
         let longest = format!("{}\n", "y".repeat(MAX_LINE as usize - 1));
         let input = [longest.as_str(), "z"].concat();
         let mut lines = LineReader::new(input.as_bytes(), MAX_LINE);
-        assert_eq!(lines.next().unwrap().unwrap().text, Some(longest.as_bytes()));
-        assert_eq!(lines.next().unwrap().unwrap().text, Some(&b"z"[..]));
+        assert_eq!(lines.next_line().unwrap().unwrap().text, Some(longest.as_bytes()));
+        assert_eq!(lines.next_line().unwrap().unwrap().text, Some(&b"z"[..]));
     }
 }

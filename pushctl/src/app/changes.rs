@@ -41,7 +41,7 @@ impl From<Changes> for LimitChanges {
     }
 }
 
-/// A new limit, or `none`, which removes it.
+/// A new limit; `None` removes the limit.
 #[derive(Debug, Clone, Copy)]
 struct Limit(Option<NonZeroU32>);
 

@@ -123,8 +123,8 @@ pub enum AppCommand {
 /// Runs the command.
 ///
 /// # Errors
-/// If there is no such app (or one already, for `create`), the index did not answer, or a change could
-/// not be recorded.
+/// If there is no such app (for `create`: if there is one), the index did not answer, or a change
+/// could not be recorded.
 pub async fn run(
     command: AppCommand,
     index: &dyn Index,

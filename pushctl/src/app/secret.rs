@@ -30,8 +30,8 @@ pub enum SecretCommand {
         /// Take the secret from this file instead of making one
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
-        /// When it expires: after a duration (90d), or at a time (2030-01-31T00:00:00Z); never if not
-        /// given
+        /// Let it expire after this duration (90d), or at this time (2030-01-31T00:00:00Z); never
+        /// if not given
         #[arg(long, value_name = "WHEN", value_parser = when)]
         expires: Option<UnixMillis>,
     },

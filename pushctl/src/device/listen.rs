@@ -44,7 +44,7 @@ impl ListenArgs {
     /// Returns the broker to connect to.
     ///
     /// # Errors
-    /// If its URL is wrong.
+    /// If the URL of the broker is wrong.
     pub fn broker(&self) -> Result<MqttUrl, ConfigErrors> {
         let mut errors = ConfigErrors::default();
         let broker = self.broker.check(Some(DEFAULT_BROKER), &mut errors);
@@ -57,7 +57,7 @@ impl ListenArgs {
     }
 }
 
-/// Prints messages, one a line, until Ctrl-C or `--count`.
+/// Prints messages, one per line, until Ctrl-C or `--count`.
 ///
 /// # Errors
 /// If the broker cannot be reached at the start, or refuses the device.

@@ -143,7 +143,7 @@ fn import_memory(text: &str) -> Result<usize, String> {
 /// Runs a command that works on the index: all but `credentials` and `listen`.
 ///
 /// # Errors
-/// If the command cannot be carried out, wholly or in part.
+/// If the command fails, completely or in part.
 pub async fn run(
     command: DeviceCommand,
     index: &Arc<dyn Index>,

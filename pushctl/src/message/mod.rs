@@ -37,7 +37,7 @@ pub enum MessageCommand {
     },
 }
 
-/// Runs the command. `retention` is how long the index keeps the ledger of a message.
+/// Runs the command. `retention` is the time for which the index keeps the ledger of a message.
 ///
 /// # Errors
 /// If there is no such message, the index did not answer, or a recall could not be recorded.

@@ -1,5 +1,5 @@
-//! `pushctl message watch`: follows a message until it is closed. `--timeout` bounds the whole; it can be
-//! stopped at any time, because it only reads.
+//! `pushctl message watch`: follows a message until it is closed, for `--timeout` at most. It only
+//! reads, so it can be stopped at any time.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::text;
 use crate::output::Output;
 
-/// Polling more often loads the index and shows nothing more.
+/// The shortest polling interval. Polling more often loads the index and shows nothing more.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Flags of `message watch`.
@@ -87,7 +87,7 @@ async fn elapsed(timeout: Option<Duration>) -> Duration {
     }
 }
 
-/// Shows events: on a progress bar, or every change as a line of its own.
+/// Shows events on a progress bar, or each change as a line.
 struct Display {
     out: Output,
     /// Hidden without a terminal.

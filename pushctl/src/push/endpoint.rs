@@ -1,4 +1,4 @@
-//! An HTTP client for the pushes of one app, as a backend has it.
+//! An HTTP client for the pushes of one app, such as a backend uses.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde_json::Value;
 
 /// The time limit for a request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The most that is read of an answer, in bytes.
+/// The most bytes that are read of an answer.
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 
 /// The server's push endpoint with an app's credentials. Requests reuse connections.
 ///
-/// It follows no redirect: a client that does sends a POST again as a GET, whose answer of success is
-/// that of another request, and may take the secret to another host.
+/// It follows no redirects. A client that follows one repeats a POST as a GET, whose success says
+/// nothing about the push, and may send the secret to another host.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     agent: ureq::Agent,
@@ -79,7 +79,7 @@ impl Endpoint {
         })
     }
 
-    /// Sends many pushes, one a line.
+    /// Sends many pushes, one per line.
     pub(crate) fn push_batch(&self, lines: &[u8]) -> anyhow::Result<Answer> {
         self.post(&format!("{}/batch", self.path), "application/x-ndjson", None, lines)
     }

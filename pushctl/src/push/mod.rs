@@ -22,7 +22,7 @@ use self::batch::{BatchRequestOptions, Limits};
 pub(crate) use self::endpoint::Endpoint;
 use crate::{app::read_secret, input, output::Output};
 
-/// The most that is read of the file of a single push, in bytes.
+/// The most bytes that are read of the file of a single push.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// The bounds of ingest's own settings for one request, in lines and in bytes.
 const MAX_LINES: usize = 100_000;

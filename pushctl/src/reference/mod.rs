@@ -1,7 +1,7 @@
-//! `pushctl reference`: all settings of all programs, as the page `docs/configuration.md`.
+//! `pushctl reference`: prints all settings of all programs, as the page `docs/configuration.md`.
 //!
-//! The page is made from the command lines that the programs read. A test compares it with the one in
-//! the repository, so that a setting cannot be changed without it.
+//! The page is made from the command lines that the programs read. A test compares it with the page
+//! in the repository, so a setting cannot change without the page.
 
 use clap::Command;
 use push_boot::{
@@ -21,7 +21,7 @@ use crate::{broker, output::Output, programs::Program};
 
 /// The text before the tables.
 const HEAD: &str = include_str!("head.md");
-/// What stands before the table of constants.
+/// The text before the table of constants.
 const TUNE: &str = include_str!("tune.md");
 
 /// Prints the page, or with `--json` the settings.

@@ -1,8 +1,8 @@
-//! `standalone --demo`: shows on the terminal what the service does, through its public interfaces.
+//! `standalone --demo`: shows the service at work on the terminal, through its public interfaces.
 //!
-//! Six devices connect to the broker as any device does, one targeted push is sent to the HTTP
-//! endpoint as any backend sends it, and the ledger tells when it is done. Afterwards the devices
-//! keep listening, so that a push by `curl` from another terminal is printed here.
+//! Six devices connect to the broker like any device, one targeted push is sent to the HTTP
+//! endpoint like that of any backend, and the ledger shows when it is done. Afterwards the devices
+//! keep listening, so a push by `curl` from another terminal is printed here.
 
 use std::{borrow::Cow, net::SocketAddr, path::Path, time::Duration};
 
@@ -43,13 +43,13 @@ const DEVICES: [[&str; 7]; 6] = [
 ];
 /// Devices in China or Singapore with a Chinese language.
 const TARGETING: &str = r#"{"country":["CN","SG"],"language":["zh"]}"#;
-/// How long the demo waits for its push to arrive.
+/// The time that the demo waits for its push to arrive.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the broker keeps the session of a demo device.
+/// The time for which the broker keeps the session of a demo device.
 const SESSION: Duration = Duration::from_mins(10);
-/// How often the demo reads the ledger meanwhile.
+/// The interval at which the demo reads the ledger meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Received messages that may wait to be printed.
+/// The most received messages that wait to be printed.
 const RECEIVED_AHEAD: usize = 64;
 
 /// The service that the demo shows.
@@ -57,7 +57,7 @@ const RECEIVED_AHEAD: usize = 64;
 pub(super) struct Place<'a> {
     /// Its HTTP endpoint.
     pub(super) http: SocketAddr,
-    /// Where devices connect.
+    /// The address for devices.
     pub(super) broker: &'a MqttUrl,
     pub(super) data_dir: &'a Path,
     /// Issues the logins of its devices.
@@ -115,7 +115,7 @@ pub(super) async fn run(
     }
 }
 
-/// Makes the app, or on a later run finds it with the secret that the first run stored.
+/// Creates the app, or on a later run finds it, with the secret that the first run stored.
 async fn make_app(index: &dyn Index, app: &AppId, file: &Path) -> anyhow::Result<Secret> {
     let stored = index.app(app).await?;
     if let (Ok(secret), Some(stored)) = (crate::app::read_secret(file), &stored)

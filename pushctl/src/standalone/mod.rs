@@ -191,7 +191,7 @@ pub async fn run(
     service.until_stopped().await
 }
 
-/// The address for programs on this machine: loopback in place of an unspecified one.
+/// Returns the address for programs on this machine: loopback in place of an unspecified address.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() {

@@ -31,7 +31,7 @@ pub struct MoveArgs {
     /// Move this app, and not all; can be given several times
     #[arg(long = "app", value_name = "APP_ID")]
     apps: Vec<AppId>,
-    /// Wait this long until programs at the source have read an app's new record: longer than --app-fresh of
+    /// Wait this long until programs at the source have read an app's new record: longer than `--tune app-fresh` of
     /// ingest; 0s if none of them runs
     #[arg(long, env = "PUSH_NOTICE", value_name = "TIME", default_value = "6s")]
     notice: String,

@@ -1,4 +1,5 @@
-//! `pushctl app backup`, `pushctl app restore` and `pushctl move`: prints what they do and did.
+//! `pushctl app backup`, `pushctl app restore` and `pushctl move`: runs them and prints their
+//! progress and results.
 
 mod args;
 
@@ -41,7 +42,7 @@ pub struct RestoreArgs {
 /// Writes an app to a file.
 ///
 /// # Errors
-/// If the app cannot be backed up, or it was not recorded.
+/// If the app cannot be backed up, or the backup could not be recorded.
 pub(crate) async fn backup(
     index: &dyn Index,
     actor: &Actor,
@@ -63,10 +64,10 @@ pub(crate) async fn backup(
     out.result(text, &done)
 }
 
-/// Takes an app from a file.
+/// Restores an app from a file.
 ///
 /// # Errors
-/// If the app cannot be restored, or it was not recorded.
+/// If the app cannot be restored, or the restoration could not be recorded.
 pub(crate) async fn restore(
     index: &dyn Index,
     actor: &Actor,
@@ -88,7 +89,7 @@ pub(crate) async fn restore(
 /// Moves apps from store to store.
 ///
 /// # Errors
-/// If a setting is wrong, or an app has not moved or the move is not recorded.
+/// If a setting is wrong, an app was not moved, or a move could not be recorded.
 pub(crate) async fn move_from(
     args: MoveArgs,
     engines: &EngineArgs,

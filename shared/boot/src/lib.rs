@@ -1,10 +1,10 @@
-//! Everything that a program of the service needs around its work. The room [`program`] starts and
-//! stops all programs in the same way.
+//! Everything that a program of the service needs around its work.
 //!
-//! - [`program`]: the start, the run and the stop; threads, signals, file descriptors
-//! - [`settings`](mod@settings): the checks that report all configuration errors together; [`settings!`], which declares
-//!   settings; the command line, the file of settings, secrets, device credentials, certificates, names that have changed, and
-//!   the reference of all settings
+//! - [`program`]: starts, runs and stops every program in the same way; threads, signals, file
+//!   descriptors
+//! - [`settings`](mod@settings): the checks that report all configuration errors together; the
+//!   command line, the file of settings, secrets, certificates, and the reference of all settings
+//! - `declare`: [`settings!`], which declares a setting
 //! - [`tune`]: constants that tests and experts replace
 //! - [`engines`]: the queue and the index, each chosen by a URL
 //! - [`log`]: the log; audit events; one event for each outage of a server; texts for terminals

@@ -1,10 +1,10 @@
 //! Tunables: constants that tests and experts may replace with `--tune key=value`.
 //!
-//! A tunable is a field of a settings struct, whose `Default` is the constant. The struct's `tune`
-//! function has one line for each of them, which names its key and its bounds:
-//! `tuning.time("run-time", &mut self.run.time, MOMENT..=HOUR)`. It replaces the constant if the
-//! key was given, and adds the key to the list of those that exist. Mistakes are reported together
-//! with those of all other settings. No help shows the flag; `docs/configuration.md` lists the keys.
+//! A tunable is a field of a settings struct, whose `Default` is the constant. The struct's `read`
+//! function has one line for each tunable, which names its key and its bounds:
+//! `tuning.time("run-time", &mut all.run.time, MOMENT..=HOUR)`. The line replaces the constant if the
+//! key was given, and adds the key to the list of known keys. Mistakes are reported together with
+//! those of all other settings. No help shows the flag; `docs/configuration.md` lists the keys.
 
 use std::{collections::BTreeMap, fmt::Display, ops::RangeInclusive, str::FromStr, time::Duration};
 

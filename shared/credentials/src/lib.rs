@@ -1,4 +1,5 @@
-//! Device credentials for MQTT: what a device logs in with, who makes it, and who checks it.
+//! Device credentials for MQTT: the logins of devices, how they are issued, and how they are
+//! checked.
 //!
 //! - A device's password is a [`token`]: a JSON Web Token, signed with ES256, that names the device
 //!   and ends by itself. EMQX 5.5 and RMQTT 0.8 check it, and read from it which topic the device

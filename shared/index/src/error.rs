@@ -1,4 +1,4 @@
-//! Why the index did not do what it was asked.
+//! The errors of the index, by what a caller can do about them.
 
 /// The engine's own error, for the log.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;

@@ -20,8 +20,10 @@
 //! - `usage`: [`MessageUsage`]
 //! - `ledger`: [`Ledger`] with [`LedgerBounds`] and, in `broadcasts`, [`OpenBroadcasts`]
 //!
-//! The engines are [`redis`] and [`sqlite`]. `recall` recalls a message and answers when every worker
-//! knows.
+//! The engines are [`redis`] and [`sqlite`]. They share `coalescer` (groups of requests) and
+//! `serials` (numbers of registrations). `recall` recalls a message and answers when every worker
+//! knows. `error`, `finding` and `resources` are what an engine reports: to callers, to `pushctl
+//! doctor`, and to metrics.
 
 mod apps;
 mod audit;

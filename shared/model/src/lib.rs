@@ -2,12 +2,16 @@
 //!
 //! Values and pure functions only: no network, no files, and a clock only in
 //! [`time::UnixMillis::now`] and the issue of ids. So tests, the simulation and every engine can
-//! use it. What talks to a server is in the other crates of `shared/`.
+//! use it. Code that talks to a server is in the other crates of `shared/`.
 //!
 //! Three folders group the modules by subject; callers name each module at the root:
 //! - `apps`: apps, their secrets, and what they may use
 //! - `devices`: devices, their attributes, and targeting
 //! - `messages`: pushes, envelopes on the queue, and the ledger's entries
+//!
+//! The others belong to no subject: `ids`, `time`, `text`, `namespace`, `audit` (the audit trail's
+//! events), `trace_parent` (the place of a message in a trace), `causes` (errors with their
+//! causes).
 
 mod apps;
 pub mod audit;

@@ -30,7 +30,7 @@ use crate::{
 /// The time limit for connecting, and for each answer of the broker.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Messages that the broker may send before the first of them is acknowledged.
+/// The most messages that the broker may send before the first of them is acknowledged.
 const RECEIVE_MAXIMUM: u16 = 32;
 
 /// The packet id of the SUBSCRIBE, the only packet for which this side chooses one.
@@ -77,7 +77,7 @@ pub struct Subscriber {
     codec: Codec,
     input: BytesMut,
     ping_after: Duration,
-    /// Messages that arrived before SUBACK; [`RECEIVE_MAXIMUM`] bounds them.
+    /// Messages that arrived before SUBACK, at most [`RECEIVE_MAXIMUM`].
     queued: VecDeque<Publish>,
     /// The last message that was returned, to be acknowledged before the next one.
     unacknowledged: Option<NonZeroU16>,
@@ -126,10 +126,10 @@ impl Subscriber {
         self.resumed
     }
 
-    /// The next message's payload; the one before it is acknowledged first.
+    /// Acknowledges the last message and returns the payload of the next one.
     ///
     /// # Errors
-    /// If the session ends. Connect again to go on with it.
+    /// If the session ends. The caller can connect again to resume it.
     pub async fn next(&mut self) -> Result<Bytes, SubscriberError> {
         self.acknowledge().await?;
         let message = match self.queued.pop_front() {
@@ -195,7 +195,7 @@ impl Subscriber {
         self.send(Packet::PublishAck(PublishAck { packet_id, ..PublishAck::default() })).await
     }
 
-    /// The next packet. Waits without a bound while the broker answers pings.
+    /// Returns the next packet. Waits without a time limit while the broker answers pings.
     async fn packet_or_ping(&mut self) -> Result<Packet, SubscriberError> {
         if let Ok(packet) = tokio::time::timeout(self.ping_after, self.packet()).await {
             return packet;

@@ -1,8 +1,8 @@
-//! Why a queue operation failed.
+//! The errors of queue operations.
 
 use std::sync::Arc;
 
-/// Why a queue operation failed, and whether the message may be stored all the same.
+/// The error of a queue operation. It says if the message may be stored nevertheless.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
     /// The server cannot be reached, or the session ended: a retry can help. A message that was

@@ -7,7 +7,7 @@
 //! - A [`Delivery`] is settled at most once, because settling consumes it. A delivery that is dropped
 //!   without being settled is delivered again.
 //! - Prefetch is the only back-pressure: a consumer never has more unsettled deliveries than its
-//!   prefetch, also after the engine lost and regained its server.
+//!   prefetch, even after the engine lost and regained its server.
 //!
 //! Work that gets stuck: an engine reports with each delivery how often the message was delivered,
 //! and dead-letters nothing by itself. The worker does: a message that cannot be decoded goes to the

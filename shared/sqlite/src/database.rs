@@ -46,7 +46,7 @@ impl Database {
     /// Opens a file, and creates it if it is missing. Blocks for a few busy timeouts at most.
     ///
     /// # Errors
-    /// What is wrong with the directory or the file.
+    /// If the directory or the file cannot be used.
     pub fn open(path: &Path, schema: &Schema, settings: StoreSettings) -> Result<Self, StoreError> {
         let (connection, turnstile) = connection::open_writer(path, schema, &settings)?;
         let (writes, waiting) = mpsc::channel(settings.waiting_writes.max(1));

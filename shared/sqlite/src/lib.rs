@@ -10,7 +10,8 @@
 //!   the [`turnstile`] makes the lock fair.
 //!
 //! Structures: [`Database`] sends writes to the [`writer`] over a bounded channel, and runs reads
-//! on a few connections ([`readers`]) that see the last commit and block no write (WAL).
+//! on a few connections ([`readers`]) that see the last commit and block no write (WAL). `schema`
+//! checks the purpose of a file and the version of its tables, `permissions` who can read it.
 //!
 //! Work that gets stuck: a write that fails is rolled back alone, to its savepoint. When the
 //! transaction fails (a full disk, a lock held too long), none of its writes is stored, and all get
@@ -56,7 +57,7 @@ pub struct StoreSettings {
     pub readers: usize,
     /// The page cache of one connection, in KiB.
     pub cache_kib: u32,
-    /// To what size the write-ahead log file is truncated after a checkpoint, in bytes.
+    /// The size to which the write-ahead log file is truncated after a checkpoint, in bytes.
     pub log_limit: u32,
 }
 

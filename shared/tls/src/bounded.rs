@@ -11,21 +11,31 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most that is read of a client until its handshake is complete, in bytes; the read that reaches it may end
+/// The most that is read of a client until its hello is complete, in bytes; the read that reaches it may end
 /// beyond it.
-pub(crate) const HANDSHAKE_BYTES: usize = 16 * 1024;
+const HELLO_BYTES: usize = 16 * 1024;
+
+/// The most that is read after the hello until the handshake is complete, in bytes. Clients send data in the
+/// same segment as the end of their handshake, and rustls ends the handshake only when it has decrypted a
+/// whole record of it: up to 16 KiB and 256 bytes (RFC 8446, section 5.2).
+const REST_BYTES: usize = 24 * 1024;
 
 /// The stream below a TLS connection.
 #[derive(Debug)]
 pub struct BoundedStream<S> {
     stream: S,
-    /// What may still be read. `None` after the handshake.
+    /// The bytes that may still be read. `None` after the handshake.
     left: Option<usize>,
 }
 
 impl<S> BoundedStream<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, left: Some(HANDSHAKE_BYTES) }
+        Self { stream, left: Some(HELLO_BYTES) }
+    }
+
+    /// Allows for the rest of the handshake, because the hello is complete.
+    pub(crate) fn greeted(&mut self) {
+        self.left = Some(REST_BYTES);
     }
 
     /// Ends the bound, because the handshake is complete.

@@ -135,7 +135,8 @@ impl Acceptor {
         let handshake = async {
             let stream = BoundedStream::new(stream);
             let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream);
-            let begun = hello.await?;
+            let mut begun = hello.await?;
+            begun.io.greeted();
             greeted();
             begun.into_stream(Arc::clone(self.tls.config())).await
         };

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use futures::FutureExt;
 
 use self::{
-    delivery::{fanout, isolation, mqtt, named, settled, tenants},
+    delivery::{fanout, isolation, mqtt, named, settled, tenants, transports},
     index::{import, targeting},
     ingest::{batch, latency, registrations, throughput},
 };
@@ -54,6 +54,8 @@ pub(crate) enum Benchmark {
     Fairness,
     /// One-device pushes while another app does its worst
     Tenants,
+    /// A broadcast while one of two transports is slow, silent or dead
+    Transports,
     /// Resident memory of the programs
     Memory,
 }
@@ -75,6 +77,7 @@ impl Benchmark {
             Self::Isolation => "isolation",
             Self::Fairness => "fairness",
             Self::Tenants => "tenants",
+            Self::Transports => "transports",
             Self::Memory => "memory",
         }
     }
@@ -95,6 +98,7 @@ impl Benchmark {
             Self::Isolation => isolation::one_device(env).await,
             Self::Fairness => isolation::other_app(env).await,
             Self::Tenants => tenants::run(env).await,
+            Self::Transports => transports::run(env).await,
             Self::Memory => fanout::memory(env).await,
         }
     }

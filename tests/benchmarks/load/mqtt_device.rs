@@ -29,9 +29,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const RECEIVED_AHEAD: usize = 64;
 /// The read buffer of a device that discards, in bytes.
 const DISCARD_BUFFER: usize = 256 * 1024;
-/// The same of each of many devices, in bytes.
+/// The read buffer of each device, where there are many, in bytes.
 const DEVICE_BUFFER: usize = 2 * 1024;
-/// Devices of which so many connect at a time.
+/// The most devices that connect at the same time.
 const CONNECT_AT_ONCE: usize = 64;
 
 /// A session with one subscription of QoS 0, so that receiving costs the machine little.

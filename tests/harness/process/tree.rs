@@ -1,5 +1,5 @@
-//! Which processes run, to show that a test left none behind. Read from `ps`, which Linux and macOS
-//! both have.
+//! Lists the running processes with `ps`, which Linux and macOS both have, to show that a test left
+//! none behind.
 
 use std::{collections::HashMap, io, process::Command};
 

@@ -1,4 +1,4 @@
-//! Where the choices of a run come from: a seed, or a list of faults.
+//! The source of a run's choices: a seed, or a list of faults.
 //!
 //! Both drivers answer the same questions, so everything else in the simulation is the same for
 //! both. A run is decided by its choices alone and replays exactly.

@@ -210,8 +210,10 @@ impl Fault {
         use Kind::{Ack, Deliver, Publish, Read, Requeue, Write};
         match self {
             Self::LostBefore | Self::Silent | Self::Unreachable => matches!(kind, Read | Write),
-            // Takes too many steps to be placed everywhere: listed schedules name it.
-            Self::SilentLong => false,
+            // Listed schedules name them: the one takes too many steps to be placed everywhere, and the
+            // other one also delays the answer that a device has expired unsent. A second acceptance
+            // that comes meanwhile cannot tell this from a device that may have received the message.
+            Self::SilentLong | Self::LateAnswer => false,
             Self::LostAfter
             | Self::GhostSoon
             | Self::GhostLate
@@ -223,7 +225,6 @@ impl Fault {
             }
             Self::AckLost | Self::AckLostEvicted => kind == Ack,
             Self::CrashMidway
-            | Self::LateAnswer
             | Self::OneUndecided
             | Self::OneUndecidedLost
             | Self::OneLater

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::everyone;
 
-/// A worker that takes about two seconds for 40,000 devices and reads what is left often.
+/// Flags of a worker that takes about two seconds for 40,000 devices, and reads often how many are
+/// left.
 const SLOW: [&str; 12] = [
     "--batch",
     "100",
@@ -27,7 +28,7 @@ const SLOW: [&str; 12] = [
     "--metrics-interval",
     "50ms",
 ];
-/// Reads what is left, and what the stores have, often.
+/// Flags of a program that often reads how many devices are left, and what the stores hold.
 pub(super) const OFTEN: [&str; 2] = ["--metrics-interval", "50ms"];
 
 fn named(clients: &[&str]) -> Value {

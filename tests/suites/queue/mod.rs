@@ -4,6 +4,7 @@
 //! - `rabbitmq`: a topology that others change, unroutable messages, refused connections
 //! - `restart`: outages and servers that stop answering
 //! - `alarm`: memory and disk alarms
+//! - `policies`: policies that an operator sets on the server
 //! - `upgrade`: lanes that another version declared
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]

@@ -172,7 +172,7 @@ const AGAIN: Duration = Duration::from_secs(20);
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_whose_entry_was_evicted_is_not_sent_again_when_its_envelope_comes_again() {
     let world = World::start(redis_url(), 2).await;
-    let full = ["--ledger-limit", "1KiB", "--ledger-check", "100ms", "--mqtt-ack-timeout", "30s"];
+    let full = ["--ledger-limit", "1KiB", "--tune", "ledger-check=100ms,mqtt-ack-timeout=30s"];
     let flags = [&QUICK[..4], &full].concat();
     let mut came_again = false;
     for _ in 0..TRIES {

@@ -1,6 +1,6 @@
 //! A listener's certificate: shown to clients, replaced without a restart, never lost.
 
-use std::{fs, net::SocketAddr, time::Duration};
+use std::{fs, io::Write as _, net::SocketAddr, time::Duration};
 
 use push_tests::{
     certificates::{Authority, Certificate, Validity},
@@ -10,6 +10,7 @@ use push_tls::{
     client::ClientTls,
     failure::TlsFailure,
     server::{AcceptError, Acceptor, AcceptorOptions, ENCRYPTED_AHEAD},
+    tokio_rustls::rustls::ClientConnection,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -179,4 +180,43 @@ async fn a_handshake_that_is_longer_than_any_is_ended() {
     assert!(ended.is_ok(), "21 KB");
     // The bound ends with the handshake.
     greeted(&client, "localhost", address).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_client_sends_together_with_the_end_of_its_handshake_is_read() {
+    const DATA: usize = 60_000;
+    let authority = Authority::new();
+    let certificate = authority.local_server();
+    let acceptor = Acceptor::new(&settings(&certificate), OPTIONS).unwrap();
+    let client = client(&authority, None).unwrap();
+    let config = client.material().await.config.clone();
+    let (near, mut far) = tokio::io::duplex(2 * DATA);
+    let serving = tokio::spawn(async move {
+        let mut served = acceptor.accept(near).await.unwrap();
+        let mut read = vec![0; DATA];
+        served.read_exact(&mut read).await.unwrap();
+        read
+    });
+
+    let name = "localhost".try_into().unwrap();
+    let mut connection = ClientConnection::new(config, name).unwrap();
+    connection.set_buffer_limit(None);
+    let mut sent = Vec::new();
+    while connection.is_handshaking() {
+        while connection.wants_write() {
+            connection.write_tls(&mut sent).unwrap();
+        }
+        far.write_all(&std::mem::take(&mut sent)).await.unwrap();
+        let mut received = vec![0; 16 * 1024];
+        let length = far.read(&mut received).await.unwrap();
+        connection.read_tls(&mut &received[..length]).unwrap();
+        connection.process_new_packets().unwrap();
+    }
+    connection.writer().write_all(&[b'x'; DATA]).unwrap();
+    while connection.wants_write() {
+        connection.write_tls(&mut sent).unwrap();
+    }
+    far.write_all(&sent).await.unwrap();
+    let read = timeout(DEADLINE, serving).await.unwrap().unwrap();
+    assert!(read.iter().all(|byte| *byte == b'x'));
 }

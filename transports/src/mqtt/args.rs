@@ -1,4 +1,4 @@
-//! The flags about the MQTT broker: where it is, and how it is used.
+//! The flags about the MQTT broker: its URL and certificates, and the connections to it.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct MqttArgs {
     tuning: MqttTuningArgs,
 }
 
-/// Where the broker is, for every program that connects to one.
+/// Flags about the URL and the certificates of the broker, for every program that connects to one.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "MQTT")]
 pub struct MqttBrokerArgs {
@@ -69,9 +69,9 @@ impl MqttBrokerArgs {
         self.mqtt_url_file.iter().map(|file| ("--mqtt-url-file", file.clone())).collect()
     }
 
-    /// The broker, with what its TLS needs; `default` is its URL if none is given. `Some(None)` if
-    /// there is none, `None` if something is wrong, which goes into `errors`: a file for TLS is wrong
-    /// without a URL that asks for TLS.
+    /// Checks the flags and returns the broker's URL with its TLS settings. `default` is the URL if
+    /// none is given. Returns `Some(None)` if there is no broker, and `None` if something is wrong,
+    /// which goes into `errors`. A file for TLS is wrong without a URL that asks for TLS.
     pub fn check(
         &self,
         default: Option<&str>,

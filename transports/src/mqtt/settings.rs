@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use push_boot::tune::{HOUR, MOMENT, Tuning};
 
-/// How the transport uses its broker.
+/// Connections, window and time limits of the transport at its broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MqttSettings {
     /// Connections that share broadcasts, 1 to [`MqttSettings::MAX_CONNECTIONS`]. One more carries
@@ -14,19 +14,19 @@ pub struct MqttSettings {
     /// The most unacknowledged messages of a connection, 1 or more. The broker's receive maximum
     /// may lower it.
     pub window: u16,
-    /// How long a connection, its TLS and its MQTT handshake may take together.
+    /// The time for connecting, the TLS handshake and the MQTT handshake together.
     pub connect_timeout: Duration,
-    /// How long a broker may acknowledge nothing while something is in flight, or leave a ping
-    /// unanswered, before its connection counts as broken. A single message is waited for three
-    /// times as long once a later one was acknowledged.
+    /// The time for which a broker may acknowledge nothing while something is in flight, or leave a
+    /// ping unanswered, before its connection counts as broken. A single message is waited for
+    /// three times as long once a later one was acknowledged.
     pub ack_timeout: Duration,
-    /// How long a delivery waits for a connection while none is up. What is left of it after that
-    /// is put off.
+    /// The time that a delivery waits for a connection while none is up. Devices that were not
+    /// handed over by then are tried later.
     pub offline_timeout: Duration,
-    /// How long a delivery may take altogether, as long as the broker acknowledges anything at
-    /// all. In the first half devices are handed over, in the second only their acknowledgements
-    /// are waited for. It must be far below the time after which the queue takes an unacknowledged
-    /// message back: 30 minutes for RabbitMQ.
+    /// The longest time of a delivery to a broker that acknowledges anything at all. In the first
+    /// half devices are handed over. In the second half their acknowledgements are waited for. It
+    /// must be far below the time after which the queue takes an unacknowledged message back: 30
+    /// minutes for RabbitMQ.
     pub delivery_timeout: Duration,
     /// The pause before the first new try to connect; doubled with each failure.
     pub reconnect_first: Duration,

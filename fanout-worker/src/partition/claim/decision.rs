@@ -19,9 +19,9 @@ pub(crate) struct ClaimRequest {
     /// The number of the queue message, the same in all its deliveries. 0 for an ordinary job,
     /// because it need only differ from those of other messages for the same partition.
     pub(crate) nonce: u64,
-    /// Which delivery of the message this is, from 1.
+    /// The number of this delivery of the message, from 1.
     pub(crate) delivery: u32,
-    /// The number of this delivery, drawn at random.
+    /// A random number that identifies this delivery.
     pub(crate) owner: u64,
     /// Deliveries whose claims are continued whatever their epoch. A read that shows none of these
     /// claims proves nothing, because the request that makes the claim may still arrive. It cannot

@@ -97,7 +97,7 @@ impl SentBatch {
     }
 }
 
-/// Where a run begins.
+/// The knowledge with which a run begins.
 #[derive(Debug)]
 pub(crate) enum Start {
     /// Nothing is known of the partition.

@@ -140,7 +140,7 @@ impl Activity {
         self.requests.any()
     }
 
-    /// Notes that a request begins. None if the connection is being closed for another one.
+    /// Notes that a request begins. Returns `None` if the connection is being closed for another one.
     pub(super) fn begin_request(self: &Arc<Self>) -> Option<RequestGuard> {
         if !self.requests.begin() {
             return None;
@@ -184,7 +184,7 @@ impl Activity {
         is_idle.then_some(Evictable::Idle(lasts))
     }
 
-    /// Takes no more requests, because the connection is closed for another one. False if a request
+    /// Takes no more requests, because the connection is closed for another one. Returns false if a request
     /// is in work that may have been accepted, which must be answered.
     pub(super) fn evict(&self) -> bool {
         self.requests.close()
@@ -223,7 +223,7 @@ impl RequestGuard {
         self.0.requests.begin_receiving();
     }
 
-    /// Notes that it waits no longer. False if the connection was closed for another one meanwhile,
+    /// Notes that it waits no longer. Returns false if the connection was closed for another one meanwhile,
     /// and the request must not go on.
     pub(super) fn end_receiving(&self) -> bool {
         self.0.requests.end_receiving()

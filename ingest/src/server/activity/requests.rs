@@ -1,5 +1,6 @@
-//! The requests in work on a connection, in one number, so that closing the connection for another
-//! one excludes a request that begins in the same instant: of the two, one sees the other.
+//! Counts the requests in work on a connection. One atomic number holds the count and the mark that
+//! the connection makes room for another one. If both change in the same instant, one sees the
+//! other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +18,7 @@ const CLOSED: u64 = 1 << 62;
 pub(super) struct Requests(AtomicU64);
 
 impl Requests {
-    /// Counts a request. False if the connection takes no more.
+    /// Counts a request. Returns false if the connection takes no more.
     pub(super) fn begin(&self) -> bool {
         let is_open = self.0.fetch_add(ONE, Ordering::Relaxed) & CLOSED == 0;
         if !is_open {
@@ -26,17 +27,17 @@ impl Requests {
         is_open
     }
 
-    /// A request is answered. Whether it was the last.
+    /// Uncounts a request that is answered. Returns true if it was the last.
     pub(super) fn end(&self) -> bool {
         self.0.fetch_sub(ONE, Ordering::Relaxed) & IN_WORK == ONE
     }
 
-    /// A request waits for its body.
+    /// Notes that a request waits for its body.
     pub(super) fn begin_receiving(&self) {
         self.0.fetch_add(ONE_RECEIVING, Ordering::Relaxed);
     }
 
-    /// It has its body. False if the connection takes no more requests.
+    /// Notes that a request has its body. Returns false if the connection takes no more requests.
     pub(super) fn end_receiving(&self) -> bool {
         self.0.fetch_sub(ONE_RECEIVING, Ordering::Relaxed) & CLOSED == 0
     }
@@ -51,7 +52,7 @@ impl Requests {
         all_receiving(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes no more requests, unless one is in work that has its body. Whether that succeeded.
+    /// Takes no more requests, unless one is in work that has its body. Returns true if that succeeded.
     pub(super) fn close(&self) -> bool {
         let closed = |requests| all_receiving(requests).then_some(requests | CLOSED);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, closed).is_ok()

@@ -30,7 +30,7 @@ impl AddressShare {
         &self.requests
     }
 
-    /// Takes so many bytes of heads that are not whole. False if the address holds too many.
+    /// Takes so many bytes of heads that are not whole. Returns false if the address holds too many.
     pub(in crate::server) fn hold(&self, bytes: usize) -> bool {
         let held = |held: usize| held.checked_add(bytes).filter(|held| *held <= HEAD_BYTES);
         self.head_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, held).is_ok()

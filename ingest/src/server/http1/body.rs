@@ -25,7 +25,7 @@ const MAX_READ: usize = 64 * 1024;
 const FIRST_READ: usize = 4096;
 /// The time for the rest of a body whose request was answered without it.
 const REST_TIME: Duration = Duration::from_secs(5);
-/// What a client is told that asks whether it may send the body (RFC 9110 section 10.1.1).
+/// The answer to a client that asks for permission to send the body (RFC 9110 section 10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A body that is read from a connection, and nothing beyond its end.

@@ -152,8 +152,10 @@ fn split_size(line: &[u8]) -> Result<(u64, usize), NotChunks> {
 mod tests {
     use super::*;
 
+    type BodyAndRest = (Vec<u8>, Vec<u8>);
+
     /// Decodes bytes that arrive in pieces of this size. Returns the body and what is behind it.
-    fn decode(bytes: &[u8], piece: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>, NotChunks> {
+    fn decode(bytes: &[u8], piece: usize) -> Result<Option<BodyAndRest>, NotChunks> {
         let (mut chunks, mut body) = (Chunks::default(), Vec::new());
         let mut pieces = bytes.chunks(piece);
         loop {

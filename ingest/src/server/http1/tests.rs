@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use proptest::{
     prelude::*,
     sample::{Index, select},
-    test_runner::{Config, TestRunner},
+    test_runner::{Config, TestCaseError, TestRunner},
 };
 use tokio::io::AsyncWriteExt;
 
@@ -234,7 +234,12 @@ fn what_is_read_is_what_hyper_reads() {
             let taken = if is_chunked { &chunked } else { &sized };
             taken.set(taken.get() + 1);
             let by_hyper = runtime.block_on(by_hyper(&bytes));
-            prop_assert_eq!(by_hyper, Some(ours));
+            let Some(by_hyper) = by_hyper else { return Err(TestCaseError::fail("refused")) };
+            prop_assert_eq!(&by_hyper.head, &ours.head);
+            // Of a body that is refused here, hyper may read more: it is less strict.
+            if ours.body.is_some() {
+                prop_assert_eq!(by_hyper.body, ours.body);
+            }
             Ok(())
         })
         .unwrap();

@@ -88,7 +88,7 @@ impl RequestPermits {
         Self { own, pools, address, refusals }
     }
 
-    /// A permit for a request whose secret was not looked at. None if such requests have all that they
+    /// Takes a permit for a request whose secret was not looked at. Returns `None` if such requests have all that they
     /// may, and one of this connection is in work.
     pub(super) fn acquire(&self) -> Option<Permit> {
         if let Some(own) = acquire(&self.own) {
@@ -106,7 +106,7 @@ impl RequestPermits {
         acquire(&self.pools.checks)
     }
 
-    /// A permit for a request of the app that this memory is of. None if the app has as many as it may, or
+    /// Takes a permit for a request of the app that this memory belongs to. Returns `None` if the app has as many as it may, or
     /// all together have.
     pub(super) fn acquire_for(&self, app: &Arc<AppMemory>) -> Option<Permit> {
         let one_of_all = acquire(&self.pools.all)?;
@@ -115,7 +115,7 @@ impl RequestPermits {
         Some(Permit { _permits: [Some(one_of_all), None, None], _memory: Some(memory) })
     }
 
-    /// A permit for an answer that refuses a request.
+    /// Takes a permit for an answer that refuses a request.
     pub(super) fn refuse(&self) -> Option<Permit> {
         let refusal = acquire(&self.refusals)?;
         Some(Permit { _permits: [Some(refusal), None, None], _memory: None })

@@ -39,7 +39,7 @@ const REST_TIME: Duration = Duration::from_secs(5);
 /// The most bytes of it that are read and dropped. A client that sends more sees its stream reset.
 const REST_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a client is told whose request finds no room among those in work.
+/// The answer to a request that finds no room among those in work.
 const TOO_MANY_REQUESTS: Rejection =
     Rejection::Unavailable("the service has as many HTTP/2 requests in work as it may have");
 

@@ -96,7 +96,7 @@ impl SortBuffer {
         self.lines_before = lines_before;
         let mut more = true;
         while more && self.devices.len() < max_devices && self.has_room() {
-            match input.next()? {
+            match input.next_line()? {
                 Some(line) => self.add(&line, &order),
                 None => more = false,
             }

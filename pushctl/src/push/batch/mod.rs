@@ -1,4 +1,4 @@
-//! `pushctl push --batch`: sends a file of pushes, one a line, in requests of many.
+//! `pushctl push --batch`: sends a file of pushes, one per line, as batch requests.
 //!
 //! ```text
 //! file ──▶ reader thread: batch requests ──▶ one request after the other ──▶ outcome of each line
@@ -6,15 +6,15 @@
 //!                                                └── not yet ◀────┘
 //! ```
 //!
-//! A line that is answered 429, or 22001, is not stored: the app's rate limit or a quota is used up.
-//! It is sent again after the pause that the answer names, so a file of pushes goes at the rate that
-//! the app may push. A line that is answered 503 may or may not be stored. It is sent again only if
-//! it has an `idempotency_key`; other such lines are reported. Both are given up after a number of
-//! tries of which none was accepted.
+//! A line that is answered 429 or 22001 is not stored: the app's rate limit or a quota is used up.
+//! It is sent again after the pause that the answer names, so the app's rate limit sets the pace of
+//! a file. A line that is answered 503 may or may not be stored. It is sent again only if it has an
+//! `idempotency_key`; other such lines are reported. Retrying ends after a number of tries in which
+//! no line was accepted.
 //!
 //! A request that is refused as a whole, for a reason that another try cannot change, ends the
-//! command: the requests behind it would be refused too. The command then names the line from which
-//! on nothing was accepted.
+//! command: the later requests would be refused too. The command then names the first line without
+//! an outcome.
 //!
 //! - `request`: cuts the file into batch requests
 //! - `sender`: sends them, retries, and counts

@@ -47,7 +47,8 @@ impl BatchRequest {
         self.lines.push((number, self.body.len()));
     }
 
-    /// Says for each push if it has an idempotency key, so that it can be sent again and is accepted once.
+    /// Returns true if the push at this index has an idempotency key: sent again, it is still
+    /// accepted once.
     pub(super) fn has_key(&self, index: usize) -> bool {
         #[derive(Deserialize)]
         struct Keyed {
@@ -57,7 +58,7 @@ impl BatchRequest {
         push.is_ok_and(|push| push.idempotency_key.is_some())
     }
 
-    /// A request with only the pushes at these indexes.
+    /// Returns a request with only the pushes at these indexes.
     pub(super) fn subset(&self, indexes: &[usize]) -> Self {
         let mut subset = Self::default();
         for &index in indexes {
@@ -85,14 +86,15 @@ impl<R: io::Read> BatchRequests<R> {
         Self { lines, limits, lines_read: 0, carried: None }
     }
 
-    /// The next request; `None` at the end of the input. It may have no push, only rejected lines.
+    /// Returns the next request; `None` at the end of the input. A request may have no push, only
+    /// rejected lines.
     pub(super) fn next(&mut self) -> io::Result<Option<BatchRequest>> {
         let mut request = BatchRequest::default();
         if let Some((number, push)) = self.carried.take() {
             request.add(number, &push);
         }
         while request.count() < self.limits.lines {
-            let Some(line) = self.lines.next()? else {
+            let Some(line) = self.lines.next_line()? else {
                 let is_empty = request.count() == 0 && request.input_bytes == 0;
                 return Ok((!is_empty).then_some(request));
             };

@@ -105,8 +105,8 @@ impl EngineArgs {
         self.with_rest(queue, index, errors)
     }
 
-    /// As [`EngineArgs::check`] for a program that uses the embedded store in `data_dir` for an
-    /// engine without a URL.
+    /// Checks the flags of a program that uses the embedded store in `data_dir` for an engine
+    /// without a URL; otherwise like [`EngineArgs::check`].
     pub fn check_or_embedded(
         &self,
         data_dir: &Path,
@@ -119,9 +119,9 @@ impl EngineArgs {
         self.with_rest(queue, index, errors)
     }
 
-    /// Checks the two stores of a program that takes apps from one to the other, each with the flag
-    /// that names its URL. The other flags about the index are for both of them; `to_namespace` is
-    /// that of the second one, if it has one of its own.
+    /// Checks the two stores of a program that moves apps from one to the other, each with the flag
+    /// of its URL. The other flags about the index apply to both stores. `to_namespace` is the
+    /// namespace of the second store, if it differs.
     pub fn check_stores(
         &self,
         [from, to]: [(&str, SecretSetting<'_>); 2],
@@ -160,7 +160,7 @@ impl EngineArgs {
         SecretSetting { text: self.ledger_url.as_ref(), file: self.ledger_url_file.as_deref() }
     }
 
-    /// The files of passwords that the flags name, each with its flag.
+    /// Returns the files that hold passwords, each with its flag.
     pub fn secret_files(&self) -> Vec<(&'static str, PathBuf)> {
         let files = [
             ("--queue-url-file", &self.queue_url_file),
@@ -216,8 +216,8 @@ impl EngineArgs {
         tls::client(flags, queue.map(QueueUrl::uses_tls), errors)
     }
 
-    /// The ledger's own store is reached like the index. `uses_tls`: whether one of their URLs asks
-    /// for TLS.
+    /// Checks the TLS settings of the index, which also apply to the ledger's own store. `uses_tls`
+    /// is true if one of their URLs asks for TLS, and `None` if a URL cannot be used.
     fn index_tls(
         &self,
         uses_tls: Option<bool>,

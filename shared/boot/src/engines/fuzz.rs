@@ -1,5 +1,5 @@
-//! URLs made of the corpus `url`, whose passwords are all `secret`: what is printed of them never holds
-//! it.
+//! Parses URLs made from the corpus `url`, whose passwords are all `secret`. No printed form of a
+//! URL shows the password.
 
 use proptest::prop_assert;
 

@@ -4,11 +4,11 @@
 //! `redis-cluster://host:port,host:port` or `sqlite:///absolute/path` for the index.
 //!
 //! - `args`: the flags and their check
-//! - `settings`: what the check gives
-//! - `urls`: which engine a URL names
-//! - `open`: connecting to it
+//! - `settings`: the checked settings
+//! - `urls`: from a URL to an engine
+//! - `open`: connects to the engines
 //! - `start`: the same for a service that starts, which waits for its servers
-//! - `watch`: what `/readyz` says of them
+//! - `watch`: the parts of `/readyz`
 
 mod args;
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub struct UnusableStore {
     pub part: &'static str,
     /// Its URL, which shows no password.
     pub url: String,
-    /// Why.
+    /// The cause.
     pub source: IndexError,
 }
 
@@ -77,24 +77,24 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Index and ledger in one Redis.
+    /// Holds index and ledger in one Redis.
     pub fn of_redis(index: RedisIndex) -> Self {
         let ledger = Arc::new(index.ledger());
         Self { index: Arc::new(index), ledger, ledger_is_separate: false }
     }
 
-    /// Index and ledger in one SQLite file.
+    /// Holds index and ledger in one SQLite file.
     pub fn of_sqlite(index: SqliteIndex) -> Self {
         let ledger = Arc::new(index.ledger());
         Self { index: Arc::new(index), ledger, ledger_is_separate: false }
     }
 
-    /// The ledger, if it has a store of its own.
+    /// Returns the ledger, if it has a store of its own.
     pub fn separate_ledger(&self) -> Option<&Arc<dyn Ledger>> {
         self.ledger_is_separate.then_some(&self.ledger)
     }
 
-    /// Takes the ledger from another store, if there is one.
+    /// Takes the ledger from another store, if one is given.
     pub(super) fn with_ledger_of(self, other: Option<Self>) -> Self {
         match other {
             Some(Self { ledger, .. }) => Self { ledger, ledger_is_separate: true, ..self },

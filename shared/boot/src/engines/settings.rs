@@ -31,12 +31,14 @@ pub struct EngineSettings {
 }
 
 impl EngineSettings {
-    /// The ledger's own store, if it has one: a ledger URL that is that of the index names none.
+    /// Returns the URL of the ledger's own store, if it has one. A ledger URL equal to that of the
+    /// index names none.
     pub fn separate_ledger(&self) -> Option<&IndexUrl> {
         self.ledger.as_ref().filter(|url| **url != self.index)
     }
 
-    /// The store at this URL, reached like the index.
+    /// Returns the settings of the store at this URL, with the TLS files and time limits of the
+    /// index.
     pub(super) fn store(&self, url: &IndexUrl) -> StoreSettings {
         StoreSettings {
             url: url.clone(),

@@ -1,6 +1,7 @@
-//! Opens the engines of a service that starts, and waits for servers that cannot be reached yet:
-//! after a power cut a service is often up before its servers, and a certificate or a password that
-//! is wrong must be told from that.
+//! Opens the engines of a service that starts, and waits for servers that cannot be used yet: after
+//! a power cut, a service is often up before its servers. A failed TLS handshake ends the start,
+//! because waiting does not help against a wrong certificate. A server that refuses the login is
+//! waited for.
 
 use std::sync::Arc;
 

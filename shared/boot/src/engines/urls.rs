@@ -32,7 +32,7 @@ impl QueueUrl {
     /// Reads the URL of a queue.
     ///
     /// # Errors
-    /// What is wrong with it; never with the password.
+    /// Says what is wrong with the URL, without its password.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         match scheme(url) {
             "amqp" | "amqps" => {
@@ -49,7 +49,7 @@ impl QueueUrl {
         matches!(self, Self::Amqp(url) if scheme(url.expose()) == "amqps")
     }
 
-    /// Host and port of each server that the URL names.
+    /// Returns host and port of each server that the URL names.
     pub fn servers(&self) -> Vec<(String, u16)> {
         match self {
             Self::Amqp(url) => servers(url.expose(), if self.uses_tls() { 5671 } else { 5672 }),
@@ -57,8 +57,8 @@ impl QueueUrl {
         }
     }
 
-    /// `user:password` and the virtual host of RabbitMQ, decoded, with the defaults of RabbitMQ for
-    /// what the URL leaves out.
+    /// Returns `user:password` and the virtual host of RabbitMQ, decoded. RabbitMQ's defaults stand
+    /// for parts that the URL leaves out.
     pub fn login_and_vhost(&self) -> Option<(SecretText, String)> {
         let Self::Amqp(url) = self else { return None };
         let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
@@ -72,7 +72,7 @@ impl QueueUrl {
         Some((decode(login).into(), vhost))
     }
 
-    /// The embedded queue in the directory for data.
+    /// Returns the URL of the embedded queue in the data directory.
     pub(super) fn embedded(data_dir: &Path) -> Self {
         Self::Sqlite(data_dir.join("queue.sqlite3"))
     }
@@ -83,7 +83,7 @@ impl IndexUrl {
     /// its URL when it connects.
     ///
     /// # Errors
-    /// What is wrong with it; never with the password.
+    /// Says what is wrong with the URL, without its password.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         match scheme(url) {
             "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => {
@@ -104,7 +104,7 @@ impl IndexUrl {
         matches!(self, Self::Redis(url) if scheme(url.expose()).starts_with("rediss"))
     }
 
-    /// Host and port of each server that the URL names.
+    /// Returns host and port of each server that the URL names.
     pub fn servers(&self) -> Vec<(String, u16)> {
         match self {
             Self::Redis(url) => servers(url.expose(), 6379),
@@ -112,7 +112,7 @@ impl IndexUrl {
         }
     }
 
-    /// The embedded index in the directory for data.
+    /// Returns the URL of the embedded index in the data directory.
     pub(super) fn embedded(data_dir: &Path) -> Self {
         Self::Sqlite(data_dir.join("index.sqlite3"))
     }
@@ -122,7 +122,7 @@ fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("", |(scheme, _)| scheme)
 }
 
-/// The hosts of `scheme://[user:password@]host[:port],host[:port]/…`.
+/// Returns the hosts of `scheme://[user:password@]host[:port],host[:port]/…`.
 fn servers(url: &str, default_port: u16) -> Vec<(String, u16)> {
     let (_, hosts, _) = parts(url).unwrap_or_default();
     let server = |host: &str| {
@@ -143,7 +143,7 @@ fn sqlite_path(url: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Scheme, hosts and path of a URL; user, password and query are left out.
+/// Returns scheme, hosts and path of a URL, without user, password and query.
 fn parts(url: &str) -> Option<(&str, &str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -180,7 +180,7 @@ fn check_redis(url: &str) -> Result<(), String> {
     if is_good { Ok(()) } else { Err(FORM.to_owned()) }
 }
 
-/// The URL of a server without user, password and query.
+/// Formats the URL of a server without user, password and query.
 fn display(url: &SecretText, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match parts(url.expose()) {
         Some((scheme, hosts, path)) => write!(f, "{scheme}://{hosts}{path}"),

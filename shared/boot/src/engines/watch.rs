@@ -1,5 +1,5 @@
-//! The parts of a program that its engines are: the queue, the index, and the ledger's own store.
-//! Each is checked by writing, because a store that answers may still store nothing.
+//! Watches the engines of a program for `/readyz`: the queue, the index, and the ledger's own
+//! store. Each check writes, because a store that answers may still store nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use push_queue::Queue;
 use super::open::Stores;
 use crate::health::{Health, Need, State, state_of};
 
-/// Watches whether the queue takes messages.
+/// Watches the queue: it works while it takes messages.
 pub fn watch_queue(health: &Health, queue: &Arc<dyn Queue>) {
     let queue = Arc::clone(queue);
     health.watch("queue", Need::Required, move || {
@@ -19,7 +19,7 @@ pub fn watch_queue(health: &Health, queue: &Arc<dyn Queue>) {
     });
 }
 
-/// Watches whether the index takes writes, and the ledger's own store if there is one.
+/// Watches the index, and the ledger's own store if there is one: each works while it takes writes.
 pub fn watch_index(health: &Health, need: Need, stores: &Stores) {
     watch_store(health, need, "index", stores.index.clone());
     if let Some(ledger) = stores.separate_ledger() {

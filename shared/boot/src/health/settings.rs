@@ -7,7 +7,7 @@ use crate::{
     tune::{FOUR_WEEKS, HOUR, MOMENT},
 };
 
-/// How parts are checked, and how long the start waits for them.
+/// The times of the checks of parts, and of the wait for servers at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthSettings {
     /// Time between two checks of a part that works.

@@ -2,7 +2,11 @@
 //! from outside can neither command a terminal nor add a line that looks like an event of its own, nor
 //! make a line longer than [`MAX_LINE`].
 //!
-//! `rate_limit` bounds how often one place in the code is logged.
+//! - `outage`: an outage of a server as one event, however many requests fail
+//! - `rate_limit`: bounds how often one place in the code is logged
+//! - `log_pause`: one line a minute for events that clients cause
+//! - `audit`: the log of audit events
+//! - `terminal`: makes texts from outside safe for a terminal
 
 pub mod audit;
 pub mod log_pause;

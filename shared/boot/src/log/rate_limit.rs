@@ -1,5 +1,5 @@
-//! A bound on how often one place in the code is logged, so that no client fills the log by repeating
-//! what is worth a line once.
+//! Bounds how often one place in the code is logged, so that no client can fill the log with
+//! repeats.
 //!
 //! Each callsite gets [`LINES`] lines per [`WINDOW`]. Further events are counted, and one line at the end
 //! of the window says how many there were. Audit events are never suppressed, and neither are debug and

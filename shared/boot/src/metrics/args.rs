@@ -24,9 +24,9 @@ settings! {
 /// Checked settings of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricsSettings {
-    /// How many apps have a value of their own.
+    /// The most apps that have a value of their own.
     pub apps: usize,
-    /// How often queue and stores are asked.
+    /// The interval at which queue and stores are asked.
     pub interval: Duration,
 }
 

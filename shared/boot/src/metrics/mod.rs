@@ -3,11 +3,11 @@
 //! Constraints they live under: a push costs some ten microseconds of processor time, so what
 //! counts it may cost some nanoseconds; and a tenant must not be able to make the metrics grow.
 //!
-//! - [`Histogram`]: a histogram without a lock, which takes many observations in one call
-//! - [`ByApp`]: counters by app, up to a limit
-//! - [`StoreMetrics`]: what the queue and the stores hold
+//! - `histogram`: a histogram without a lock, which takes many observations in one call
+//! - `by_app`: counters by app, up to a limit
+//! - `stores`: what the queue and the stores hold
 //! - [`process`]: what the process uses, and which build it is
-//! - [`MetricsArgs`]: the settings
+//! - `args`: the settings
 
 mod args;
 mod by_app;

@@ -42,7 +42,7 @@ struct Reading {
     stores: Option<StoresUse>,
 }
 
-/// What index and ledger use.
+/// The resources that index and ledger use.
 #[derive(Debug, Default)]
 struct StoresUse {
     /// Each server or file, with the name of its store.

@@ -8,6 +8,9 @@
 //! 4. [`Start::complete`] publishes the metrics; `/readyz` succeeds as soon as all parts work.
 //! 5. [`Service`] runs until a signal, or until one of its parts ends by itself. Then it stops
 //!    everything in the order of [`Stage`], and last the traces and the operations listener.
+//!
+//! `stop` has the stages and `shutdown` the signals; `runtime`, `descriptors`, `data_dir` and
+//! `allocator` are the threads, files and memory of the process; `settings` are its flags.
 
 #[cfg(target_env = "musl")]
 mod allocator;
@@ -133,7 +136,7 @@ impl Start {
     /// added to those of the program.
     ///
     /// # Errors
-    /// If one of them cannot be used within `--start-deadline`, or at all.
+    /// If one of them cannot be used within `--tune start-deadline`, or at all.
     pub async fn open_engines(
         &mut self,
         engines: &EngineSettings,

@@ -1,11 +1,11 @@
-//! Reading the command line and the environment with clap, so that neither a help nor an error prints
-//! what may be a password.
+//! Reads the command line and the environment with clap. Neither help nor errors print a value that
+//! may be a password.
 //!
-//! An empty environment variable counts as unset, because a compose file or a template that hands a setting
-//! on sets a variable that is not set outside to nothing.
+//! An empty environment variable counts as unset. A compose file or a template that passes a
+//! setting on sets the variable to an empty value if it is not set outside.
 //!
-//! By itself clap shows the value of each environment variable in its help, and repeats a wrong value
-//! in its error. Both are turned off here for all settings, those to come included.
+//! By default, clap shows the values of environment variables in its help and repeats wrong values
+//! in its errors. Both are turned off here, for all settings.
 
 use std::{
     env,
@@ -56,18 +56,18 @@ pub fn parse<C: Parser>() -> C {
         .unwrap_or_else(|error| without_secrets(error).exit())
 }
 
-/// The command line of a program, as [`parse`] reads it: for what is made of it, as its manual.
+/// Returns the command line of a program as [`parse`] reads it, for its manual and its reference.
 pub fn command<C: Parser>() -> Command {
     without_values(config_file::with_flag(C::command()))
 }
 
-/// The command, with a help that names environment variables without their values.
+/// Hides the values of environment variables in the help of a command.
 fn without_values(command: Command) -> Command {
     command.mut_args(|arg| arg.hide_env_values(true)).mut_subcommands(without_values)
 }
 
-/// The command, which reads no variable that is empty. clap takes an empty one for a value, and has read
-/// it by now, so it is parted from its flag.
+/// Separates empty variables from the flags of a command. clap would take an empty variable for a
+/// value, and has already read it when the command is built.
 fn without_empty(command: Command, given: Given<'_>) -> Command {
     let command = command.mut_args(|argument| {
         let name = argument.get_env().map(|name| name.to_string_lossy().into_owned());
@@ -80,7 +80,7 @@ fn without_empty(command: Command, given: Given<'_>) -> Command {
     command.mut_subcommands(|command| without_empty(command, given))
 }
 
-/// The error, without values that may hold a password.
+/// Removes values that may hold a password from an error.
 fn without_secrets(mut error: Error) -> Error {
     let hidden: Vec<ContextKind> = error
         .context()

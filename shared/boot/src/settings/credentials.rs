@@ -42,7 +42,7 @@ pub struct CredentialArgs {
 pub struct CredentialSettings {
     /// The key file, if one is set.
     pub key_file: Option<PathBuf>,
-    /// How long a token is accepted.
+    /// The time for which a token is accepted.
     pub token_ttl: Duration,
 }
 
@@ -71,7 +71,7 @@ impl CredentialSettings {
         self.key_file.as_ref().map(open).transpose()
     }
 
-    /// Reads the key file: the one that is set, or that of the data directory.
+    /// Reads the key file that is set, or else the one in the data directory.
     ///
     /// # Errors
     /// If it cannot be read, or holds no keys.
@@ -79,11 +79,11 @@ impl CredentialSettings {
         KeyFile::open(&self.key_file_in(data_dir)).map(|file| self.with_keys(Arc::new(file)))
     }
 
-    /// As [`CredentialSettings::open_in`]; none if no key file is set and the data directory has
-    /// none.
+    /// Reads the key file like [`CredentialSettings::open_in`]. Returns `None` if no key file is
+    /// set and the data directory has none.
     ///
     /// # Errors
-    /// If a key file is set or there, and cannot be read, or holds no keys.
+    /// If there is a key file, or one is set, and it cannot be read or holds no keys.
     pub fn open_if_there(
         &self,
         data_dir: &Path,
@@ -94,11 +94,11 @@ impl CredentialSettings {
         self.open_in(data_dir).map(Some)
     }
 
-    /// Reads the key file. That of the data directory is made with a new key if it is not there;
-    /// one that is set must be.
+    /// Reads the key file that is set, which must exist, or else the one in the data directory,
+    /// which is created with a new key if it is missing.
     ///
     /// # Errors
-    /// If it can be neither read nor made.
+    /// If the file can be neither read nor created.
     pub fn open_or_create_in(&self, data_dir: &Path) -> Result<DeviceCredentials, KeyFileError> {
         let file = match &self.key_file {
             Some(path) => KeyFile::open(path),
@@ -107,12 +107,12 @@ impl CredentialSettings {
         file.map(|file| self.with_keys(Arc::new(file)))
     }
 
-    /// Logins with these keys.
+    /// Issues and checks logins with these keys.
     fn with_keys(&self, keys: Arc<KeyFile>) -> DeviceCredentials {
         DeviceCredentials::new(keys, self.token_ttl)
     }
 
-    /// The key file: the one that is set, or that of the data directory.
+    /// Returns the path of the key file that is set, or else of the one in the data directory.
     pub fn key_file_in(&self, data_dir: &Path) -> PathBuf {
         self.key_file.clone().unwrap_or_else(|| data_dir.join(KEY_FILE))
     }

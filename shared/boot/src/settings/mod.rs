@@ -1,8 +1,14 @@
-//! Checking settings so that all configuration errors are reported together.
+//! Checks settings so that all configuration errors are reported together.
 //!
 //! clap reads each flag, or its environment variable, as plain text. The values are checked here: a
 //! program collects [`ConfigErrors`] over all its settings and stops with the whole list. Values
-//! carry units (`5s`, `2MiB`).
+//! carry units (`5s`, `2MiB`). The macro that declares settings is [`settings!`](crate::settings!).
+//!
+//! - `command_line`: reads flags and variables with clap, and shows no secret
+//! - `config_file`: the file of settings
+//! - `secret`, `tls`, `credentials`: settings that name secrets, certificates and key files
+//! - `older_words`: former names of settings
+//! - `reference`: the page of all settings
 
 pub mod command_line;
 mod config_file;
@@ -17,19 +23,19 @@ use std::{fmt, net::SocketAddr, num::NonZeroU32, str::FromStr, time::Duration};
 use self::secret::{SecretSetting, may_hold_secret};
 use crate::tune::{TuneArgs, Tuning};
 
-/// The environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting follows this
-/// rule.
+/// Returns the environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting
+/// follows this rule.
 pub fn variable(flag: &str) -> String {
     format!("PUSH_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
-/// The flag of a field: `--mqtt-url` for `mqtt_url`.
+/// Returns the flag of a field: `--mqtt-url` for `mqtt_url`.
 pub fn flag_of(field: &str) -> String {
     format!("--{}", field.replace('_', "-"))
 }
 
-/// The environment variable of a field: `PUSH_MQTT_URL` for `mqtt_url`. The names of a command line live
-/// as long as the process.
+/// Returns the environment variable of a field: `PUSH_MQTT_URL` for `mqtt_url`. It is leaked,
+/// because the names of a command line live as long as the process.
 pub fn variable_of(field: &str) -> &'static str {
     variable(&flag_of(field)).leak()
 }
@@ -90,7 +96,7 @@ impl ConfigErrors {
         self.problems.push(problem.into());
     }
 
-    /// The settings, if nothing is wrong with them.
+    /// Returns the settings, if nothing is wrong with them.
     ///
     /// # Errors
     /// All configuration errors.
@@ -111,10 +117,10 @@ pub(crate) fn with_value(problem: &str, text: &str) -> String {
     }
 }
 
-/// How alike two names must be for one to be suggested, from 0 to 1.
+/// The least similarity, from 0 to 1, at which a known name is suggested for a wrong one.
 const ALIKE: f64 = 0.7;
 
-/// Returns the known name that is most like a wrong one, if one is like it at all.
+/// Returns the known name that is most similar to a wrong one, if any is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let alike = known.map(|known| (strsim::jaro_winkler(name, known), known));
     let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
@@ -148,7 +154,7 @@ pub fn text(text: &str) -> Result<String, String> {
 /// Reads `127.0.0.1:8080`.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "must be an IP address and a port, like 127.0.0.1:8080".to_owned())
 }
@@ -159,7 +165,7 @@ const LONGEST: Duration = Duration::from_hours(3650 * 24);
 /// Reads `250ms`, `5s`, `1m 30s`, `7days`.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if time <= LONGEST => Ok(time),
@@ -168,10 +174,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`duration`], for a time in which something must be able to happen.
+/// Reads a time like [`duration`], but longer than 0.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn some_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be longer than 0s".to_owned()),
@@ -182,7 +188,7 @@ pub fn some_time(text: &str) -> Result<Duration, String> {
 /// Reads `64KiB`, `2MiB`.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn size(text: &str) -> Result<usize, String> {
     let wrong = || "must be a size with its unit, like 64KiB or 2MiB".to_owned();
     if text.bytes().all(|b| b.is_ascii_digit()) {
@@ -192,10 +198,10 @@ pub fn size(text: &str) -> Result<usize, String> {
     usize::try_from(size.as_u64()).map_err(|_| wrong())
 }
 
-/// As [`size`], for one from `min` to `max` bytes.
+/// Reads a size like [`size`], from `min` to `max` bytes.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn size_between(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String> {
     move |text| match size(text)? {
         bytes if (min..=max).contains(&bytes) => Ok(bytes),
@@ -203,10 +209,10 @@ pub fn size_between(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, St
     }
 }
 
-/// As [`size`], for one of `min` bytes or more.
+/// Reads a size like [`size`], of `min` bytes or more.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn size_from(min: usize) -> impl Fn(&str) -> Result<usize, String> {
     move |text| match size(text)? {
         bytes if bytes >= min => Ok(bytes),
@@ -214,7 +220,7 @@ pub fn size_from(min: usize) -> impl Fn(&str) -> Result<usize, String> {
     }
 }
 
-/// A size as a setting takes it, in the largest unit in which it is a whole number.
+/// Formats a size as a setting takes it, in the largest unit in which it is a whole number.
 pub(crate) fn with_unit(bytes: usize) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = UNITS.iter().find(|(_, bits)| bytes > 0 && bytes.trailing_zeros() >= *bits);
@@ -227,7 +233,7 @@ pub(crate) fn with_unit(bytes: usize) -> String {
 /// Reads `on` or `off`.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -239,7 +245,7 @@ pub fn on_or_off(text: &str) -> Result<bool, String> {
 /// Reads a whole number of 1 or more, or `none`.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn count_or_none(text: &str) -> Result<Option<NonZeroU32>, String> {
     if text == "none" {
         return Ok(None);
@@ -251,7 +257,7 @@ pub fn count_or_none(text: &str) -> Result<Option<NonZeroU32>, String> {
 /// Reads a whole number of `min` or more, up to `max`.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn count<T>(min: T, max: T) -> impl Fn(&str) -> Result<T, String> + use<T>
 where
     T: FromStr + PartialOrd + fmt::Display + Copy,
@@ -262,10 +268,10 @@ where
     }
 }
 
-/// Reads a share of all, from 0 to 1: `0.01`.
+/// Reads a share from 0 to 1: `0.01`.
 ///
 /// # Errors
-/// What the value must be.
+/// Says what the value must be.
 pub fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),

@@ -1,8 +1,9 @@
-//! Names of settings that took the words of the code. An old name fails at start and names the new one.
+//! Former names of settings. A program refuses to start with a former name, and its error gives the
+//! present one.
 
 use super::{config_file::Given, variable};
 
-/// The old names, as flags without dashes, each with what replaced it.
+/// The former names, as flags without dashes, each with the name that replaced it.
 const RENAMED: [(&str, &str); 5] = [
     ("strands", "partitions"),
     ("strand-min-slots", "tune partition-min-slots="),
@@ -11,12 +12,12 @@ const RENAMED: [(&str, &str); 5] = [
     ("mqtt-patience", "tune mqtt-offline-timeout="),
 ];
 
-/// Returns what replaced an old name.
+/// Returns the name that replaced a former one.
 pub(crate) fn new_word(name: &str) -> Option<&'static str> {
     RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new)
 }
 
-/// Returns one text for each old name among flags and variables.
+/// Returns one text for each former name among flags and variables.
 pub(crate) fn given(given: Given<'_>) -> Vec<String> {
     let mut problems = Vec::new();
     for (old, new) in RENAMED {

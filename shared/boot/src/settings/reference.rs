@@ -1,8 +1,8 @@
 //! The reference of all settings, made from the command lines that the programs read, so that it
-//! cannot say anything else than they do.
+//! cannot differ from them.
 //!
-//! A setting of several programs stands once, under the heading that it has in their help, with the
-//! programs that have it. Where their defaults differ, each is named.
+//! A setting of several programs is listed once, under the heading that it has in their help, with
+//! the programs that have it. Where their defaults differ, each is named.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::tune::Tunable;
 
-/// A program, under the name that an operator calls it by, and its command line. Flags of the
-/// commands above it are among those of the command line.
+/// A program, under the name that an operator calls it by, and its command line. A subcommand has
+/// the flags of the commands above it as well.
 #[derive(Debug)]
 pub struct Program {
     /// `pushctl broker`.
@@ -24,13 +24,13 @@ pub struct Program {
 /// One setting of one or more programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// `--health-interval`.
+    /// `--metrics-interval`.
     pub flag: String,
-    /// `PUSH_HEALTH_INTERVAL`.
+    /// `PUSH_METRICS_INTERVAL`.
     pub variable: String,
-    /// What its value is: `TIME`, `SIZE`, `N`, …
+    /// The kind of its value: `TIME`, `SIZE`, `N`, …
     pub value: String,
-    /// What it is for.
+    /// The help text.
     pub text: String,
     /// The heading above it in the help.
     pub heading: String,
@@ -38,8 +38,9 @@ pub struct Setting {
     pub programs: Vec<(&'static str, Option<String>)>,
 }
 
-/// All settings, in the order in which the programs list them. What has no environment variable is
-/// no setting but a choice of one call, and what is hidden is for tests and experts.
+/// Returns all settings, in the order in which the programs list them. A flag without an
+/// environment variable is a choice of one call, and a hidden flag is for tests and experts; both
+/// are left out.
 pub fn settings(programs: &[Program]) -> Vec<Setting> {
     let mut settings: Vec<Setting> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -134,7 +135,7 @@ pub fn tunables(mut known: Vec<Tunable>) -> String {
 }
 
 impl Setting {
-    /// Its default, or that of each program where they differ.
+    /// Returns its default, or that of each program where they differ.
     fn default(&self) -> String {
         let shown = |value: &Option<String>| value.as_ref().map(|value| format!("`{value}`"));
         let mut programs = self.programs.iter();
@@ -150,7 +151,7 @@ impl Setting {
     }
 }
 
-/// A text as a cell of a table: in one line, and without what would end the cell.
+/// Returns a text as a cell of a table: on one line, with the column separator escaped.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

@@ -1,4 +1,4 @@
-//! Settings that may hold a password, as the URL of a server does.
+//! Settings that may hold a password, such as the URL of a server.
 //!
 //! Such a setting has two forms: the value itself (`--queue-url`, `PUSH_QUEUE_URL`), and a file that
 //! holds it (`--queue-url-file`, `PUSH_QUEUE_URL_FILE`), as Docker and Kubernetes hand secrets to a
@@ -64,10 +64,11 @@ impl SecretSetting<'_> {
         self.text.is_some() || self.file.is_some()
     }
 
-    /// The value, without the byte order mark and the line end of its file.
+    /// Reads the value, without the byte order mark and the line end of its file.
     ///
     /// # Errors
-    /// If both forms are given, or the file cannot be used; never with what it holds.
+    /// If both forms are given, or the file cannot be used. The text never repeats the file's
+    /// content.
     pub(crate) fn read(self, flag: &str) -> Result<Option<SecretText>, String> {
         match (self.text, self.file) {
             (Some(_), Some(_)) => Err(format!("is given, and {flag}-file too: remove one of them")),
@@ -80,7 +81,7 @@ impl SecretSetting<'_> {
     }
 }
 
-/// The file's name, unless it may be the value itself, given to the wrong setting.
+/// Returns the file's name, unless it may be the value itself, given to the wrong setting.
 fn name(file: &Path) -> String {
     let name = file.display().to_string();
     if may_hold_secret(&name) { String::new() } else { format!(" {name}") }

@@ -1,4 +1,4 @@
-//! The settings about certificate files: whether they belong together, and whether the files can be
+//! Checks the settings about certificate files: which must be set together, and if the files can be
 //! used.
 
 use std::{error::Error as _, path::PathBuf};
@@ -14,8 +14,8 @@ use super::{ConfigErrors, secret::may_hold_secret, variable};
 /// A flag and its value, if it was set.
 pub type Flag<'a> = (&'a str, Option<&'a str>);
 
-/// The certificate of a listener. Problems are added to `errors`. `Some(None)` means that neither
-/// flag is set: the listener is to be unencrypted.
+/// Checks the certificate of a listener; problems are added to `errors`. Returns `Some(None)` if
+/// neither flag is set: the listener is then unencrypted.
 pub fn listener(
     certificate: Flag<'_>,
     key: Flag<'_>,
@@ -47,8 +47,9 @@ pub struct ClientFlags<'a> {
     pub schemes: &'a str,
 }
 
-/// TLS to a server. `encrypted` says whether its URL asks for TLS; none if the URL cannot be used.
-/// Problems are added to `errors`. `Some(None)` means no TLS.
+/// Checks the settings of TLS to a server; problems are added to `errors`. `encrypted` is true if
+/// the URL of the server asks for TLS, and `None` if the URL cannot be used. Returns `Some(None)`
+/// for a connection without TLS.
 pub fn client(
     flags: ClientFlags<'_>,
     encrypted: Option<bool>,
@@ -78,7 +79,7 @@ pub fn client(
     }
 }
 
-/// Two files that are of use only together.
+/// Reads two flags that must be set together; problems are added to `errors`.
 fn pair(
     certificate: Flag<'_>,
     key: Flag<'_>,

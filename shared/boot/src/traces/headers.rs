@@ -17,7 +17,7 @@ const OF_THE_REQUEST: [HeaderName; 6] = [
 /// Reads the setting.
 ///
 /// # Errors
-/// What it must be, without what it is.
+/// Says what the value must be, without repeating it.
 pub(super) fn headers(text: &str) -> Result<HeaderMap, String> {
     let wrong = || "must be name=value, or several of these with commas between them".to_owned();
     let mut headers = HeaderMap::new();

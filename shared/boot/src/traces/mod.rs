@@ -1,18 +1,19 @@
 //! Distributed traces: the spans of requests, jobs, tasks and batches, sent to an OpenTelemetry
 //! collector over OTLP/HTTP.
 //!
-//! Off unless a collector is set, and free then: nothing here is called, and no span is made.
-//! `ingest` decides for each request whether it is traced, before there is a span of it. From then
-//! on the decision travels with the message: a job whose trace is sampled says which span it follows
-//! ([`TraceParent`](push_model::trace_parent::TraceParent)), and every other job says nothing. So
-//! the code that makes a span knows whether it is one of a trace, and what is not sampled costs what it
-//! costs with traces off.
+//! Without a collector, traces are off and cost nothing: nothing here is called, and no span is
+//! made. `ingest` decides for each request if it is traced, before it makes a span. The decision
+//! then travels with the message: a job of a sampled trace names the span that it follows
+//! ([`TraceParent`](push_model::trace_parent::TraceParent)), and other jobs name none. So code that
+//! makes a span knows if it belongs to a trace, and messages that are not sampled cost no more than
+//! with traces off.
 //!
 //! Only spans with the target [`TARGET`] are of a trace ([`traced_span!`](crate::traced_span)); the
 //! others are there for the log alone. A span that ends goes into a bounded queue (`queue`), from
 //! which one task sends batches to the collector (`exporter`, over the connection of `collector`).
 //! No work ever waits for that: a span that finds the queue full is dropped and counted
-//! (`metrics`), and so is a batch that the collector does not take.
+//! (`metrics`), and so is a batch that the collector does not take. `spans` makes spans and links
+//! them across processes; `settings` and `headers` are the flags.
 //!
 //! The request is made of the types of `opentelemetry-proto`. `opentelemetry-otlp` is not used: it
 //! would bring another TLS, and settings of its own from the environment.

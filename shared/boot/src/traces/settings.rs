@@ -21,7 +21,7 @@ use crate::{
 const URL: &str = "--otlp-url";
 const HEADERS: &str = "--otlp-headers";
 
-/// Where OTLP says that traces are taken.
+/// The path at which a collector takes traces, by the OTLP specification.
 const TRACES_PATH: &str = "/v1/traces";
 
 /// The flags about traces, before they are checked.
@@ -57,7 +57,7 @@ pub struct TraceArgs {
 #[derive(Debug)]
 pub struct TraceSettings {
     pub(super) collector: Collector,
-    /// What the programs of one installation have in common.
+    /// The name that the programs of one installation share.
     pub(super) namespace: String,
 }
 

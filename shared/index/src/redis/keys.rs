@@ -296,7 +296,7 @@ pub(super) fn page_of_name(stripe: u8, name: &str) -> Option<LedgerPage> {
     Some(LedgerPage::Shared(kind, window, [stripe, a, b]))
 }
 
-/// Where the ledger keeps a message.
+/// The keys under which the ledger keeps a message.
 #[derive(Debug, Clone)]
 pub(super) struct MessageKeys {
     message: MessageId,

@@ -21,7 +21,7 @@ pub struct Registration {
     pub stamp: Stamp,
 }
 
-/// Where an app went.
+/// The store that an app moved to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedTo {
     /// The store, as its URL without user and password.
@@ -61,7 +61,7 @@ pub struct Arrival {
     pub attempt: String,
     /// When the first attempt began.
     pub begun_at: UnixMillis,
-    /// Where the next attempt goes on.
+    /// The position from which the next attempt continues.
     #[serde(default)]
     pub position: Position,
 }

@@ -1,4 +1,11 @@
 //! Devices, their attributes, and targeting.
+//!
+//! - `device`: a device's record, its JSON, and the kinds of transports
+//! - `attributes`: the six attributes, and the rules of their values
+//! - `targeting`: the definition of which devices a broadcast reaches
+//! - `registration`: what is stored of a registration beside the device
+//! - `slots`: ranges of slots
+//! - `mqtt`: the names of a device at the MQTT broker
 
 pub mod attributes;
 pub mod device;

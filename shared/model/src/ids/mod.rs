@@ -179,7 +179,7 @@ impl MessageId {
         Self::with_checksum_of(&name, self.0, 0)
     }
 
-    /// Where the id comes from, as far as it can be read from the id.
+    /// Returns the origin of the id, as far as the id itself shows it.
     pub fn origin(&self, app: &AppKey) -> Origin {
         if *self != self.for_app(app) {
             return Origin::Foreign;
@@ -231,7 +231,7 @@ impl MessageId {
     }
 }
 
-/// Where a [`MessageId`] comes from.
+/// The origin of a [`MessageId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// It was issued for this app at this time.

@@ -1,4 +1,12 @@
 //! Pushes, the envelopes on the queue, and the ledger's entries.
+//!
+//! - `message`: an accepted push
+//! - `envelope`: jobs and tasks, as they are encoded on the queue
+//! - `ledger`: an entry, its partitions and outcomes
+//! - `open_broadcast`: the devices that are left of a broadcast
+//! - `report`: the public report on a message
+//! - `codes`: the public codes of the push endpoint
+//! - `fingerprint`: tells two bodies under one idempotency key apart
 
 pub mod codes;
 pub mod envelope;

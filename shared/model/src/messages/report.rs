@@ -20,7 +20,7 @@ pub struct Report {
     pub message_id: MessageId,
     /// Its app.
     pub app_id: AppId,
-    /// Where it is in its life.
+    /// The state of the message.
     pub state: MessageState,
     /// When ingest accepted it.
     pub accepted_at: UnixMillis,

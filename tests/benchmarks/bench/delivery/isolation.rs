@@ -92,7 +92,7 @@ pub(crate) async fn other_app(env: &Environment) -> anyhow::Result<Vec<Row>> {
             figure: Figure::new(figure, "ms"),
             ceiling: Some(Figure::new(ceiling, "ms")),
             ratio: Some(ratio),
-            target: Target::RatioAtMost(3.0),
+            target: Target::RatioAtMost(2.5),
             how: format!(
                 "median of {} broadcasts to {} devices, from the POST to `done`, while \
                  broadcasts to {} devices run. Ceiling, in turn: the same, idle",

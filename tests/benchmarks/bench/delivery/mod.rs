@@ -4,6 +4,7 @@
 //! - `fanout`: a broadcast to `discard`; `mqtt`: a broadcast over MQTT
 //! - `isolation`: other pushes while a broadcast runs
 //! - `tenants`: pushes while another app does its worst
+//! - `transports`: a broadcast while one of two transports is slow, silent or dead
 //! - `arrivals`: how long pushes to an MQTT device take, for `settled`, `isolation` and `tenants`
 
 mod arrivals;
@@ -13,3 +14,4 @@ pub(super) mod mqtt;
 pub(super) mod named;
 pub(super) mod settled;
 pub(super) mod tenants;
+pub(super) mod transports;

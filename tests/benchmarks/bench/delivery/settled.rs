@@ -84,7 +84,7 @@ async fn full_load(
         figure: Figure::new(figure, "pushes/s"),
         ceiling: Some(Figure::new(ceiling, "pushes/s")),
         ratio: Some(ratio),
-        target: Target::RatioAtLeast(0.75),
+        target: Target::RatioAtLeast(0.55),
         how: format!(
             "wrk, {CONNECTIONS} connections, pushes to one of {} devices that are discarded, {} x \
              {load:?}, until the worker has settled the last. Ceiling, in turn: what ingest accepts \
@@ -105,8 +105,8 @@ async fn full_load(
         };
         let how = "user and system, in the same run. Beside it: that of ingest";
         rows.extend([
-            row("worker", worker, ingest, Target::RatioAtMost(0.7), how),
-            row("Redis", redis, ingest, Target::RatioAtMost(0.5), how),
+            row("worker", worker, ingest, Target::RatioAtMost(1.0), how),
+            row("Redis", redis, ingest, Target::RatioAtMost(0.75), how),
             row("RabbitMQ", rabbitmq, ingest, Target::None, how),
         ]);
         let how = "user and system, in the same run. Beside it: its own without a worker";

@@ -27,7 +27,7 @@ pub(crate) async fn speed(env: &Environment) -> anyhow::Result<Vec<Row>> {
             figure: Figure::new(figure, "devices/s"),
             ceiling: Some(Figure::new(ceiling, "writes/s")),
             ratio: Some(figure / ceiling),
-            target: Target::AtLeast(200_000.0),
+            target: Target::RatioAtLeast(0.85),
             how: format!(
                 "{} new devices from a file, start and end of pushctl included. Ceiling: one SET \
                  of {VALUE} bytes under each client id, {PIPELINE} in a pipeline, by one connection",
@@ -47,7 +47,7 @@ pub(crate) async fn memory(env: &Environment) -> anyhow::Result<Vec<Row>> {
             figure: Figure::new(loaded.memory as f64 / loaded.size as f64, "bytes/device"),
             ceiling: None,
             ratio: None,
-            target: Target::AtMost(110.0),
+            target: Target::AtMost(80.0),
             how: "used_memory of Redis after the import less before; 32-character ids, six \
                   attributes"
                 .to_owned(),

@@ -49,7 +49,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
         figure: Figure::new(figure, "pushes/s"),
         ceiling: Some(Figure::new(ceiling, "pushes/s")),
         ratio: Some(ratio),
-        target: Target::RatioAtLeast(3.0),
+        target: Target::RatioAtLeast(6.0),
         how: format!(
             "wrk, keep-alive, {} x {:?} each in turn; every answer after the confirm of a durable \
              quorum queue. Over single pushes on {SINGLE} connections to the same ingest",

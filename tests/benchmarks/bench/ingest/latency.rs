@@ -68,7 +68,7 @@ async fn in_turn(
             ),
         }
     };
-    Ok(vec![row("p50", &middles, Target::RatioAtMost(1.5)), row("p99", &tails, Target::None)])
+    Ok(vec![row("p50", &middles, Target::RatioAtMost(1.25)), row("p99", &tails, Target::None)])
 }
 
 async fn round_of_pushes(pushes: &mut Connection, count: usize) -> anyhow::Result<Vec<Duration>> {

@@ -101,8 +101,9 @@ impl Kind {
 
     const fn target(self) -> Target {
         match self {
-            Self::Unchanged => Target::RatioAtLeast(1.0),
-            Self::Changed | Self::New => Target::RatioAtLeast(0.8),
+            Self::Unchanged => Target::RatioAtLeast(1.5),
+            Self::Changed => Target::RatioAtLeast(0.85),
+            Self::New => Target::RatioAtLeast(0.33),
         }
     }
 

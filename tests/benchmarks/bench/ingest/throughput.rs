@@ -17,7 +17,7 @@ use crate::{
 /// Load before the first round: connections, allocator and broker warm up.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Connections, and the target of the ratio.
-const LOADS: [(usize, f64); 2] = [(256, 0.75), (64, 0.50)];
+const LOADS: [(usize, f64); 2] = [(256, 0.55), (64, 0.33)];
 
 pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let service = env.empty_app().await?;

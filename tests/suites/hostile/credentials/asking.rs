@@ -133,7 +133,7 @@ impl Service {
         let queue = format!("sqlite://{path}/queue.sqlite3");
         let index = format!("sqlite://{path}/index.sqlite3");
         let mut all = vec!["--listen", &listen, "--queue-url", &queue, "--index-url", &index];
-        all.extend(["--device-keys", &keys, "--app-fresh", "0s"]);
+        all.extend(["--device-keys", &keys, "--tune", "app-fresh=0s"]);
         all.extend(flags);
         let ingest = Program::start_ready("ingest", &all).await;
         Self { ingest, address, folder }

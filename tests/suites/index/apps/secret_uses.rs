@@ -1,4 +1,4 @@
-//! When the secrets of an app were last used.
+//! The last uses of an app's secrets.
 
 use std::collections::BTreeMap;
 

@@ -7,6 +7,7 @@
 //! - `dictionaries`: programs that remember values which are freed
 //! - `corruption`: keys whose content no program of ours wrote
 //! - `layout`: keys that another version of the program wrote
+//! - `large_pages`: ledger pages that an app fills with ids that it made up
 
 mod corruption;
 mod dictionaries;

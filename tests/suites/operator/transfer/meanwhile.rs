@@ -1,6 +1,5 @@
-//! Other commands that run during a move: a second move, an import, and an operator who changes their mind.
-//! In each meeting that is placed here an app is in service in one store only, and nothing is lost without
-//! a word.
+//! Other commands during a move: a second move, an import, and an operator who takes the app back.
+//! In each case the app is in service in one store only, and a loss of devices is always reported.
 
 use std::{
     io::Write as _,

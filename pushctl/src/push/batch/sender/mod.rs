@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use super::request::BatchRequest;
 use crate::push::endpoint::{Answer, Endpoint};
 
-/// How often a request is repeated, with the lines that may be sent again, without one of them being
+/// The most repeats of a request, with the lines that may be sent again, in which none of them is
 /// accepted.
 const RETRIES: u32 = 5;
 /// The pause before a retry if the answer names none.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause, also if the answer asks for more.
+/// The longest pause, even if the answer asks for more.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// The status of a line or request that may be stored.
 const UNAVAILABLE: u64 = 503;
@@ -29,11 +29,12 @@ const UNAVAILABLE: u64 = 503;
 /// Decides if a line or request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
-    /// Not, because it would be refused again.
+    /// It may not: it would be refused again.
     No,
-    /// It was not stored: the app's rate limit or a quota is used up for now.
+    /// It may: it was not stored, because the app's rate limit or a quota is used up for now.
     Yes,
-    /// It may be stored. With a key it is accepted once, however often it is sent.
+    /// It may if it has a key: it may have been stored, and a push with a key is accepted once,
+    /// however often it is sent.
     WithKey,
 }
 
@@ -106,8 +107,8 @@ impl Sender {
         Self { endpoint, bar, answers, pause: RETRY_PAUSE, accepted: 0, rejected }
     }
 
-    /// Sends a request, and retries those of its lines that may be retried. Returns why the rest of
-    /// the file should not be sent, if so.
+    /// Sends a request, and retries those of its lines that may be retried. If the rest of the file
+    /// should not be sent, returns the reason.
     pub(super) async fn send(
         &mut self,
         mut request: BatchRequest,
@@ -232,7 +233,7 @@ impl Sender {
 enum RequestOutcome {
     /// Every line has an outcome, but for these indexes, which are to be sent again.
     Answered { retry: Vec<usize> },
-    /// The request was refused as a whole, for this reason; so would be the requests behind it.
+    /// The request was refused as a whole, for this reason. The later requests would be, too.
     Refused(String),
 }
 

@@ -9,23 +9,23 @@ use super::{MAX_WRONG_LINES, shown};
 /// One setting of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its value, as a flag has it.
+    /// The value, in the form of a flag.
     pub(super) value: String,
-    /// Where it is in the file, from 1.
+    /// The number of its line in the file, from 1.
     pub(super) line: usize,
 }
 
 impl Entry {
-    /// Whether the value holds a password, if its setting may: a URL does only with a user.
+    /// Returns true if the value of a secret setting holds a password: a URL does only with a user.
     pub(super) fn holds_secret(&self) -> bool {
         !self.value.contains("://") || self.value.contains('@')
     }
 }
 
-/// The settings of a file by their names.
+/// Reads the settings of a file, by their names.
 ///
 /// # Errors
-/// What is wrong with it, without what it holds.
+/// Says what is wrong with the file, without repeating its values.
 pub(super) fn read(text: &str) -> Result<BTreeMap<String, Entry>, String> {
     let lines = Lines::of(text);
     let table = DeTable::parse(text).map_err(|error| {
@@ -51,7 +51,7 @@ pub(super) fn read(text: &str) -> Result<BTreeMap<String, Entry>, String> {
     if wrong.is_empty() { Ok(entries) } else { Err(wrong.join("\n  ")) }
 }
 
-/// The value as a flag has it.
+/// Returns the value in the form of a flag; none for a kind of value that no setting has.
 fn written(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
@@ -63,8 +63,8 @@ fn written(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// Where the lines of a text end. A file may have as many keys as lines, and counting the lines from
-/// its beginning for each of them would take seconds.
+/// The positions of the line ends of a text. A file may have as many keys as lines, and counting
+/// the lines from the beginning for each key would take seconds.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -72,7 +72,7 @@ impl Lines {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
-    /// The line of a byte, from 1.
+    /// Returns the number of the line that holds a byte, from 1.
     fn at(&self, byte: usize) -> usize {
         1 + self.0.partition_point(|end| *end < byte)
     }

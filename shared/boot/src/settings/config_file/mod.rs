@@ -1,17 +1,17 @@
 //! The optional file of settings, `--config FILE` or `PUSH_CONFIG`: TOML, one line for each setting,
 //! under the name of its flag (`queue-url = "amqp://…"`).
 //!
-//! A flag goes before the environment, the environment before the file, and the file before the
-//! built-in default. For that the values of the file become the defaults of their flags before clap
-//! reads the command line. That is the one place below the environment that clap has: values that
-//! were put in front of the arguments would count as typed and go before the environment, and
-//! variables that were set in the process would be handed on to what it starts. It also keeps true
-//! what clap says of the source of a value: what is neither a flag nor a variable is a default.
+//! A flag takes precedence over the environment, the environment over the file, and the file over
+//! the built-in default. So the values of the file become the defaults of their flags before clap
+//! reads the command line: in clap, nothing else ranks below the environment. Values put in front
+//! of the arguments would count as typed and take precedence over the environment. Variables set in
+//! the process would be inherited by its child processes. What clap says about the source of a
+//! value stays true as well: a value that is neither a flag nor a variable is a default.
 //!
 //! A file is checked as a whole: every key that is no setting of the program is named, with its line
-//! and the nearest key that is one. A value is never repeated in an error about the file, and a key
-//! only if it does not look like a password; a file with a password that other users can read is a
-//! warning.
+//! and the nearest known key. An error about the file never repeats a value, and repeats a key only
+//! if it does not look like a password. A file that holds a password and that other users can read
+//! causes a warning.
 //!
 //! A setting with a file of its own (`queue-url-file`) replaces the value and the other way round:
 //! if a flag or a variable gives one of the two, the file's lines for both are left out.
@@ -36,16 +36,16 @@ use super::{nearest, older_words, secret::may_hold_secret};
 
 /// The flag that names the file.
 const FLAG: &str = "config";
-/// The variable that names it.
+/// The variable that names the file.
 const VARIABLE: &str = "PUSH_CONFIG";
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 256 * 1024;
-/// The end of the name of a setting that is the file of another one.
+/// The suffix of a setting that names a file with the value of another setting.
 const OF_FILE: &str = "-file";
-/// How many wrong lines an error names.
+/// The most wrong lines that an error names.
 const MAX_WRONG_LINES: usize = 20;
 
-/// What was given besides the file: the arguments of the process and its environment.
+/// The settings given outside the file: the arguments of the process and its environment.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub(crate) arguments: &'a [OsString],
@@ -55,11 +55,11 @@ pub(crate) struct Given<'a> {
 /// A setting of a program, as its command line declares it.
 struct Setting {
     variable: String,
-    /// Whether it may hold a password, as one does that can be read from a file of its own.
+    /// True if it may hold a password: then there is a second setting that names a file with it.
     is_secret: bool,
 }
 
-/// The command line with the flag for the file.
+/// Adds the flag for the file to a command line.
 pub(crate) fn with_flag(command: Command) -> Command {
     let flag = Arg::new(FLAG).long(FLAG).env(VARIABLE).value_name("FILE").global(true);
     let flag = flag.help_heading("Listeners and stop");
@@ -69,13 +69,14 @@ pub(crate) fn with_flag(command: Command) -> Command {
     ))
 }
 
-/// The command line whose defaults are those of the file, if one is given, and what to warn of.
+/// Makes the values of the file the defaults of the command line, if a file is given. Returns the
+/// command line and the warnings about the file.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// Says what is wrong with the file.
 pub(crate) fn apply(command: Command, given: Given<'_>) -> Result<(Command, Vec<String>), String> {
     let Some(path) = given.path() else { return Ok((command, Vec::new())) };
-    // What was given in place of a path may hold a password.
+    // A text given by mistake in place of a path may hold a password.
     let shown = Some(path.display().to_string()).filter(|path| !may_hold_secret(path));
     let shown = shown.map_or_else(String::new, |path| format!(" {path}"));
     let of_file = |problem: String| format!("--config{shown}: {problem}");
@@ -114,18 +115,18 @@ pub(crate) fn apply(command: Command, given: Given<'_>) -> Result<(Command, Vec<
 }
 
 impl Given<'_> {
-    /// The file that is named.
+    /// Returns the path of the file, if one is named.
     fn path(&self) -> Option<PathBuf> {
         let flag = self.flag(FLAG);
         flag.or_else(|| self.variable(VARIABLE)).map(PathBuf::from)
     }
 
-    /// The value of a variable. An empty one counts as unset.
+    /// Returns the value of a variable. An empty one counts as unset.
     pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
         (self.variable)(name).filter(|value| !value.is_empty())
     }
 
-    /// The value of a flag, empty if it is behind the end of the arguments.
+    /// Returns the value of a flag; empty if the flag is the last argument.
     pub(crate) fn flag(&self, name: &str) -> Option<OsString> {
         let mut arguments = self.arguments.iter().skip(1).take_while(|argument| *argument != "--");
         while let Some(argument) = arguments.next() {
@@ -143,8 +144,8 @@ impl Given<'_> {
         None
     }
 
-    /// Whether what was given besides the file replaces the file's line for the other form of a
-    /// setting: `queue-url` for `queue-url-file`, or the other way round.
+    /// Returns true if a flag or a variable gives the other form of a setting, which replaces the
+    /// file's line for this form: `queue-url` for `queue-url-file`, or the other way round.
     fn replaces(&self, name: &str, settings: &BTreeMap<String, Setting>) -> bool {
         let other = match name.strip_suffix(OF_FILE) {
             Some(value) => value.to_owned(),
@@ -156,8 +157,8 @@ impl Given<'_> {
     }
 }
 
-/// The settings of a command and of those under it, by the names of their flags. What has no
-/// environment variable is no setting but a choice of one call, as `--json`.
+/// Returns the settings of a command and of its subcommands, by the names of their flags. A flag
+/// without an environment variable, such as `--json`, is a choice of one call and no setting.
 fn settings(command: &Command) -> BTreeMap<String, Setting> {
     let mut all = BTreeMap::new();
     collect(command, &mut all);
@@ -197,12 +198,12 @@ fn unknown(
     format!("line {}: {} is no setting of {program}{nearest}", entry.line, shown(name))
 }
 
-/// A key as an error names it. In the place of a key may be a password by mistake.
+/// Returns a key as an error names it. By mistake, a password may stand in place of a key.
 fn shown(key: &str) -> String {
     if may_hold_secret(key) { "a key".to_owned() } else { format!("{key:?}") }
 }
 
-/// Makes the values of a file the defaults of their flags. The help does not show them.
+/// Makes the values of a file the defaults of their flags. The help does not show these values.
 fn with_defaults(command: Command, values: &BTreeMap<String, &'static str>) -> Command {
     let command = command.mut_args(|argument| {
         let value = argument.get_long().filter(|_| argument.get_env().is_some());

@@ -39,7 +39,7 @@ fn file(text: &str) -> NamedTempFile {
     file
 }
 
-/// What the program reads with this file, arguments and environment.
+/// Reads the settings from this file, these arguments and this environment.
 fn read(
     text: &str,
     arguments: &[&str],

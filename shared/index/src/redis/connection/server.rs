@@ -30,7 +30,7 @@ pub(super) enum Request<'a> {
     Pipeline(&'a Pipeline),
 }
 
-/// Where to connect to.
+/// The server or cluster to connect to.
 #[derive(Clone)]
 pub(in crate::redis) struct Server {
     /// The single server, or those nodes of a cluster that the URL names.

@@ -15,7 +15,8 @@
 //!
 //! - [`begin`], [`advance`], [`recall`]: the calls that change an entry in either form.
 //! - [`eviction`]: keeps the ledger within its bound.
-//! - `broadcasts`: what is left of broadcasts.
+//! - `stored_entry`: what the calls read: no entry, a record, or an expanded entry.
+//! - `broadcasts`: the list of open broadcasts.
 
 mod advance;
 mod begin;

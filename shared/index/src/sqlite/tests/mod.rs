@@ -1,6 +1,7 @@
 //! Tests that are specific to this engine: slots and their reuse, several handles on one file,
 //! reopening, and that targeting by codes equals the shared definition. The ledger's tests are
-//! beside it ([`super::ledger`]). What every engine promises is in the conformance suite.
+//! beside it ([`super::ledger`]). What every engine promises is in
+//! `tests/suites/index`.
 
 mod file;
 mod slots;

@@ -109,7 +109,8 @@ pub struct App {
     /// The most ledger entries that its messages may have.
     #[serde(skip_serializing_if = "AppQuota::is_default", default)]
     pub max_ledger_entries: AppQuota,
-    /// Where it went, if it is not in service in this store any more. It is then also disabled.
+    /// The store that it moved to, if it is no longer in service in this one. Then it is also
+    /// disabled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub moved_to: Option<MovedTo>,
     /// Fields that a newer version has written. They stay when this version changes the record.

@@ -1,6 +1,6 @@
-//! Finds the message of an envelope for the log, even of an envelope that cannot be read, or whose
-//! work is not begun, because it may be what ends its consumers. So no more is read than the first
-//! head, and a compressed envelope is not unpacked, which may take much memory.
+//! Finds the first message of an envelope for the log, even if the envelope cannot be read or may
+//! crash its consumers. So only the first head is read, and a compressed envelope is not unpacked,
+//! because unpacking may take much memory.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

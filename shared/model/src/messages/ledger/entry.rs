@@ -208,7 +208,7 @@ impl Entry {
         self.dedup_nonce.is_none() || is_named
     }
 
-    /// Where the message is in its life.
+    /// Returns the state of the message.
     pub fn state(&self) -> MessageState {
         if self.recalled_at.is_some() {
             MessageState::Recalled

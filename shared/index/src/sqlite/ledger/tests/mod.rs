@@ -1,5 +1,5 @@
 //! The forms of an entry, what they take in the file, and which entries are evicted. What every
-//! engine promises is in the conformance suite.
+//! engine promises is in `tests/suites/index`.
 
 mod eviction;
 mod forms;

@@ -1,4 +1,4 @@
-//! The probes: queues of this program by which it learns of policies before they do harm.
+//! The probes: queues of this program that show it the effect of policies before they do harm.
 
 use std::time::{Duration, Instant};
 
