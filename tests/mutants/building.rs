@@ -16,9 +16,17 @@ use tokio::process::Command;
 
 use crate::{Failure, list::Test};
 
-/// The test programs of tests/Cargo.toml.
+/// The test programs of tests.
 const SIMULATION: &str = "simulation";
 const SUITES: &str = "suites";
+const SUITES_WITH_INGEST: &str = "suites-with-ingest";
+
+/// Returns the test program that contains a suite.
+fn program_of(suite: &str) -> &'static str {
+    let module = format!("mod {suite};");
+    let with_ingest = include_str!("../suites/with_ingest.rs");
+    if with_ingest.lines().any(|line| line == module) { SUITES_WITH_INGEST } else { SUITES }
+}
 
 /// The built tests.
 #[derive(Debug, Default)]
@@ -47,7 +55,7 @@ impl Programs {
         let key = match test {
             Test::Unit { package, .. } => (Kind::Library, package.replace('-', "_")),
             Test::Exhaustive | Test::Random => (Kind::Test, SIMULATION.to_owned()),
-            Test::Suite { .. } => (Kind::Test, SUITES.to_owned()),
+            Test::Suite { name, .. } => (Kind::Test, program_of(name).to_owned()),
         };
         let missing = || Failure::List(format!("there is no {test}"));
         self.files.get(&key).ok_or_else(missing)
@@ -67,9 +75,9 @@ pub(crate) async fn build<'a>(
             Test::Exhaustive | Test::Random => {
                 targets.insert(SIMULATION);
             }
-            Test::Suite { .. } => {
+            Test::Suite { name, .. } => {
                 services = true;
-                targets.insert(SUITES);
+                targets.insert(program_of(name));
             }
         }
     }

@@ -13,8 +13,8 @@
 //! out.
 //!
 //! ```sh
-//! PUSH_SIM_SEED=4711 cargo test -p push-tests --test simulation
-//! PUSH_SIM_REPLAY="broadcast; 17:crash-after 23:forget-1" cargo test -p push-tests --test simulation
+//! PUSH_SIM_SEED=4711 cargo test -p push-simulation
+//! PUSH_SIM_REPLAY="broadcast; 17:crash-after 23:forget-1" cargo test -p push-simulation
 //! ```
 //!
 //! - `world`, `life`: what processes share, and what each has of its own; a step

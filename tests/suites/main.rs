@@ -1,4 +1,6 @@
-//! All suites in one program, so that a run of any of them links one program. `README.md` lists them.
+//! All suites but those of `with_ingest.rs` in one program, so that a run of any of them links one program.
+//! It has no code of the worker, `ingest` or `pushctl` in it: a change of those links only their own
+//! programs anew. `README.md` lists the suites.
 
 mod clocks;
 mod cluster;
@@ -6,9 +8,7 @@ mod delivery;
 mod docs;
 mod harness;
 mod history;
-mod hostile;
 mod index;
-mod ingest;
 mod mqtt;
 mod operator;
 mod pace;

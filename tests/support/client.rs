@@ -1,7 +1,7 @@
 //! A client that sends exactly the bytes it is told, and reads answers strictly. What it sent and
 //! received is held against the description of the API.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use push_tests::api_description::{self, Exchange};
 use serde_json::{Value, json};
@@ -11,10 +11,20 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    sent::SentRequests,
-    service::{APP, DEADLINE, Service},
-};
+use crate::sent::SentRequests;
+
+/// Deadline of whatever must happen.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+/// The app of every service.
+pub const APP: &str = "app";
+
+/// A running `ingest` that knows the app [`APP`].
+pub trait Ingest {
+    /// Returns the address at which it listens.
+    fn address(&self) -> SocketAddr;
+    /// Returns the secret of the app.
+    fn secret(&self) -> &str;
+}
 
 /// An answer in the documented shape; anything else fails the test.
 #[derive(Debug, Clone, PartialEq)]
@@ -243,10 +253,10 @@ impl Request {
     }
 
     /// A push of the service's app.
-    pub fn push(service: &Service, body: impl AsRef<[u8]>) -> Self {
+    pub fn push(service: &impl Ingest, body: impl AsRef<[u8]>) -> Self {
         Self::new("POST", &format!("/v1/message/push/{APP}"), body)
             .header("Content-Type", "application/json")
-            .header("Authorization", &service.secret)
+            .header("Authorization", service.secret())
     }
 
     /// With another method.
@@ -313,8 +323,8 @@ impl Request {
     }
 
     /// Sends it to a service over a connection of its own, and reads the answer.
-    pub async fn send(&self, service: &Service) -> Answer {
-        ask(service.address, self.bytes()).await
+    pub async fn send(&self, service: &impl Ingest) -> Answer {
+        ask(service.address(), self.bytes()).await
     }
 }
 

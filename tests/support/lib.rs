@@ -1,6 +1,5 @@
-//! Helpers that know the service: an `ingest` in the test's own process, a client that sends any bytes,
-//! and registrations in an embedded store. They are a crate of their own because the harness knows only
-//! programs.
+//! Helpers that know the service: clients that send any bytes, and registrations in an embedded store. They
+//! are a crate of their own because the harness knows only programs.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,9 +9,6 @@
 )]
 
 pub mod client;
-#[cfg(test)]
-mod fuzz;
 pub mod http2;
 pub mod registration;
 mod sent;
-pub mod service;

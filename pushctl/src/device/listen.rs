@@ -7,13 +7,15 @@ use push_boot::{
     shutdown, terminal,
 };
 use push_model::ids::{AppId, ClientId};
-use push_mqtt::MqttUrl;
+use push_mqtt::{
+    MqttUrl,
+    subscriber::{Subscriber, SubscriberError},
+};
 use push_operator::device::AppLogins;
 use push_transports::mqtt::MqttBrokerArgs;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::subscriber::{Subscriber, SubscriberError};
 use crate::output::Output;
 
 /// The address of the embedded broker of `pushctl standalone`.

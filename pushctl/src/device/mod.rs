@@ -2,10 +2,8 @@
 //! MQTT logins and listens as one.
 //!
 //! - `listen`: the command that listens
-//! - `subscriber`: the MQTT device that it uses
 
 pub mod listen;
-pub mod subscriber;
 
 use std::{
     io::{BufWriter, Write as _},

@@ -20,13 +20,12 @@ use push_model::{
     text::Literal,
     time::UnixMillis,
 };
-use push_mqtt::MqttUrl;
+use push_mqtt::{MqttUrl, subscriber::Subscriber};
 use push_operator::server::Server;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    device::subscriber::Subscriber,
     output::{Output, Table},
     push::Endpoint,
 };

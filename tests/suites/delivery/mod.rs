@@ -1,6 +1,7 @@
 //! The promises of the delivery protocol through faults without a crash: stores that refuse or lose
-//! writes, a broker that is slow, silent or blocked, a transport that never answers for some devices. A broker of
-//! the tests counts the deliveries to each device.
+//! writes, a broker or a transport that is slow, silent or gone. A broker of the tests counts the deliveries to
+//! each device. What a transport that never answers for some devices does to others is tested in the worker's
+//! own package (`fanout-worker/tests/tail.rs`).
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +13,6 @@
 mod lost_writes;
 mod misbehaving_broker;
 mod refusals;
-mod tail;
 mod transports;
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};

@@ -20,8 +20,10 @@ fn every_suite_has_a_folder_a_module_and_a_line_in_the_list() {
     let list = fs::read_to_string(suites.join("README.md")).unwrap();
     assert_eq!(listed(&list), folders, "the lines of README.md, sorted by name");
 
-    let program = fs::read_to_string(suites.join("main.rs")).unwrap();
-    let modules = program.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
-    let modules: Vec<_> = modules.collect();
-    assert_eq!(modules, folders, "the modules of main.rs, sorted by name");
+    let programs = ["main.rs", "with_ingest.rs"];
+    let programs = programs.map(|file| fs::read_to_string(suites.join(file)).unwrap()).concat();
+    let modules = programs.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
+    let mut modules: Vec<_> = modules.collect();
+    modules.sort_unstable();
+    assert_eq!(modules, folders, "each suite is a module of one of the two programs");
 }

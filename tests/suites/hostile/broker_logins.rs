@@ -9,11 +9,11 @@ use push_model::{
     time::UnixMillis,
 };
 use push_mqtt::MqttUrl;
+use push_mqtt::subscriber::Subscriber;
 use push_tests::{
     Port, free_port,
     service::{Program, pushctl},
 };
-use pushctl::device::subscriber::Subscriber;
 use tempfile::TempDir;
 
 use crate::hostile::{

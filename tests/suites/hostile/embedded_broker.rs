@@ -6,11 +6,11 @@ use std::{cell::Cell, net::Ipv4Addr, time::Duration};
 
 use proptest::prop_assert;
 use push_mqtt::MqttUrl;
+use push_mqtt::subscriber::{Subscriber, SubscriberError};
 use push_tests::{
     eventually,
     service::{OpenFiles, pushctl},
 };
-use pushctl::device::subscriber::{Subscriber, SubscriberError};
 use rmqtt_codec::v5::DisconnectReasonCode;
 use serde_json::Value;
 use tempfile::TempDir;

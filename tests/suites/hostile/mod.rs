@@ -45,4 +45,4 @@ mod standalone;
 mod tenants;
 mod texts;
 
-use push_test_support as support;
+use push_test_service as support;

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use push_mqtt::MqttUrl;
+use push_mqtt::subscriber::Subscriber;
 use push_tests::{eventually, service::pushctl};
-use pushctl::device::subscriber::Subscriber;
 
 use crate::hostile::standalone::{APP, LONG, Standalone};
 

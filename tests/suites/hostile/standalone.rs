@@ -9,15 +9,15 @@ use push_model::{
     time::UnixMillis,
 };
 use push_mqtt::MqttUrl;
+use push_mqtt::subscriber::Subscriber;
 use push_tests::{
     Port, free_port,
     service::{OpenFiles, Program, pushctl, request},
 };
-use pushctl::device::subscriber::Subscriber;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use push_test_support::registration::registered;
+use push_test_service::registration::registered;
 
 /// The app of every instance.
 pub(crate) const APP: &str = "news";

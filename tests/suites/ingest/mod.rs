@@ -17,4 +17,4 @@ mod stopping;
 mod tls;
 mod wire;
 
-use push_test_support as support;
+use push_test_service as support;

@@ -17,6 +17,7 @@ use push_model::{
     time::UnixMillis,
 };
 use push_mqtt::MqttUrl;
+use push_mqtt::subscriber::SubscriberError;
 use push_tests::{
     certificates::{Authority, Certificate},
     eventually, namespace,
@@ -29,7 +30,6 @@ use push_transports::{
     Outcome, Sending, Transport as _,
     mqtt::{MqttSettings, MqttTransport},
 };
-use pushctl::device::subscriber::SubscriberError;
 use rmqtt_codec::v5::DisconnectReasonCode;
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 

@@ -19,12 +19,12 @@ use push_model::{
     time::UnixMillis,
 };
 use push_mqtt::MqttUrl;
+use push_mqtt::subscriber::{Subscriber, SubscriberError};
 use push_tests::{eventually, mqtt_url, namespace, servers::Mosquitto};
 use push_transports::{
     Lifetime, Outcome, Outgoing, Sending, Transport as _,
     mqtt::{MqttSettings, MqttTransport},
 };
-use pushctl::device::subscriber::{Subscriber, SubscriberError};
 
 use self::embedded::EmbeddedBroker;
 

@@ -12,12 +12,12 @@ use std::{
 
 use futures::future;
 use push_mqtt::MqttUrl;
+use push_mqtt::subscriber::Subscriber;
 use push_tests::{
     Port, eventually, free_port,
     service::{Program, pushctl, request},
     stack::{APP, DEADLINE, Servers, Stack},
 };
-use pushctl::device::subscriber::Subscriber;
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use push_credentials::{KeyFile, KeySet};
 use push_model::{app::AppKey, registration::RegistrationEpoch, time::UnixMillis};
-use push_test_support::registration::registered;
+use push_test_service::registration::registered;
 use push_tests::{
     Port, free_port,
     service::{Program, pushctl, request},

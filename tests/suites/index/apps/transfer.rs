@@ -41,7 +41,7 @@ fn at(id: &str, time: u64) -> Registration {
     let fields = [("country", "SG"), ("transport", transport), ("token", "t")];
     let registered_at = UnixMillis(NOW.0 + time);
     let renewed_at = UnixMillis(registered_at.0 + 1000 * (time % 2));
-    let stamp = Stamp { registered_at, serial: Serial::of(time as u64), renewed_at };
+    let stamp = Stamp { registered_at, serial: Serial::of(time), renewed_at };
     Registration { device: device(id, &fields), stamp }
 }
 

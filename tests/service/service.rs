@@ -1,4 +1,4 @@
-//! A whole ingest in the test's own process, with one app, on queues and keys of its own.
+//! A whole `ingest` in the test's own process, with one app, on queues and keys of its own.
 
 use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -24,14 +24,11 @@ use push_queue::{
     Lane, Queue,
     amqp::{AmqpQueue, AmqpSettings},
 };
+use push_test_support::client::Ingest;
+pub use push_test_support::client::{APP, DEADLINE};
 use push_tests::{amqp_url, eventually, namespace, redis_url};
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
-
-/// Deadline of whatever must happen.
-pub const DEADLINE: Duration = Duration::from_secs(20);
-/// The app of every service.
-pub const APP: &str = "app";
 
 #[derive(Parser)]
 struct Cli {
@@ -173,6 +170,16 @@ impl Service {
         let stopped = timeout(DEADLINE, self.running).await.expect("it stops").unwrap();
         self.queue.close().await;
         stopped
+    }
+}
+
+impl Ingest for Service {
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn secret(&self) -> &str {
+        &self.secret
     }
 }
 

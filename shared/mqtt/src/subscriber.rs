@@ -11,10 +11,6 @@ use push_model::{
     ids::{AppId, ClientId},
     mqtt::MqttDevice,
 };
-use push_mqtt::{
-    MqttUrl,
-    handshake::{self, ConnectError, SessionParams, Stream},
-};
 use rmqtt_codec::{
     error::{DecodeError, EncodeError},
     types::{Publish, QoS},
@@ -25,6 +21,11 @@ use rmqtt_codec::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::codec::{Decoder as _, Encoder as _};
+
+use crate::{
+    MqttUrl,
+    handshake::{self, ConnectError, SessionParams, Stream},
+};
 
 /// The time limit for connecting, and for each answer of the broker.
 const TIMEOUT: Duration = Duration::from_secs(10);

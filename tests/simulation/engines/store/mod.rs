@@ -1,15 +1,19 @@
 //! The index's content, which all processes share. It survives them, though not always with its
 //! last writes.
+//!
+//! - `devices`: the devices in their slots
+//! - `losses`: the writes that it could lose, and those that it lost
+
+mod devices;
+mod losses;
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry as Place},
     hash::{Hash, Hasher},
 };
 
-use push_index::TransportExtent;
 use push_model::{
     app::App,
-    device::{Device, Target, TransportKind},
     ids::{AppId, ClientId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, NewEntry, PartitionState, Plan, Recall, RecallOutcome,
@@ -17,13 +21,11 @@ use push_model::{
     },
     open_broadcast::OpenBroadcast,
     pace::TheoreticalArrival,
-    registration::RegistrationEpoch,
-    slots::SlotRange,
-    targeting::Targeting,
     time::UnixMillis,
 };
 use push_tests::invariants::{Violation, equation, never_back};
 
+use self::losses::{LostWrites, Undo};
 use crate::{
     oracle::custody::{Custody, Touched},
     oracle::judge::counts,
@@ -62,27 +64,6 @@ pub(crate) enum Written {
     Remove(bool),
 }
 
-/// The means to undo a write when the index loses it.
-#[derive(Debug)]
-struct Undo {
-    message: MessageId,
-    before: Option<Entry>,
-    touched: Option<Touched>,
-    /// The hand-over that it saved.
-    saved: Option<usize>,
-    /// Devices that it counted as expired or recalled.
-    written_off: u64,
-}
-
-/// The index's losses about one message.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LostWrites {
-    pub(crate) something: bool,
-    /// True if that was after the last closing check.
-    pub(crate) since_last_look: bool,
-    pub(crate) write_offs: u64,
-}
-
 /// The index's content.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
@@ -107,78 +88,6 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Registers a device in a new slot, or in a free one.
-    pub(crate) fn register(&mut self, device: Device, now: UnixMillis, born: UnixMillis) {
-        let number = self.people.len();
-        self.people.push(Person { device, registered: now, born, removed: None });
-        let free = self.shards.iter_mut().flatten().find(|slot| slot.is_none());
-        match free {
-            Some(slot) => *slot = Some(number),
-            None => self.shards[number % SHARDS].push(Some(number)),
-        }
-    }
-
-    /// Removes a device. False if there was none.
-    pub(crate) fn remove(&mut self, client: &ClientId, now: UnixMillis) -> bool {
-        let is_it = |person: &Person| person.device.client_id == *client;
-        for slot in self.shards.iter_mut().flatten() {
-            if let Some(number) = *slot
-                && is_it(&self.people[number])
-            {
-                self.people[number].removed = Some(now);
-                *slot = None;
-                return true;
-            }
-        }
-        false
-    }
-
-    /// All slots, as ranges.
-    pub(crate) fn extent(&self) -> Vec<SlotRange> {
-        let slots = |slots: &Vec<_>| u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        let ranges = (0..).zip(&self.shards);
-        let ranges = ranges.map(|(shard, s)| SlotRange { shard, from: 0, to: slots(s) });
-        ranges.filter(|range| range.to > 0).collect()
-    }
-
-    /// The transports that devices have.
-    pub(crate) fn transports(&self) -> Vec<TransportExtent> {
-        let has = |transport: &TransportKind| {
-            self.registered().any(|person| person.device.transport == *transport)
-        };
-        let of = |transport| TransportExtent { transport, ranges: self.extent() };
-        TransportKind::ALL.into_iter().filter(has).map(of).collect()
-    }
-
-    fn registered(&self) -> impl Iterator<Item = &Person> {
-        self.shards.iter().flatten().flatten().map(|&number| &self.people[number])
-    }
-
-    /// The transport and token of a device.
-    pub(crate) fn find(&self, client: &ClientId) -> Option<Target> {
-        let mut all = self.registered();
-        all.find(|p| p.device.client_id == *client).map(target)
-    }
-
-    /// The devices of a slice that match, each with its slot.
-    pub(crate) fn matching(
-        &self,
-        range: SlotRange,
-        transport: TransportKind,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
-    ) -> Vec<(u32, Target)> {
-        let slots = (0..).zip(self.shards.get(range.shard as usize).into_iter().flatten());
-        slots
-            .filter(|(slot, _)| (range.from..range.to).contains(slot))
-            .filter_map(|(slot, number)| Some((slot, &self.people[(*number)?])))
-            .filter(|(_, person)| person.device.transport == transport)
-            .filter(|(_, person)| person.born <= registered_by)
-            .filter(|(_, person)| targeting.matches(&person.device.attributes))
-            .map(|(slot, person)| (slot, target(person)))
-            .collect()
-    }
-
     /// The ledger of a message.
     pub(crate) fn entry(&self, message: &MessageId) -> Option<&Entry> {
         self.ledger.get(message)
@@ -305,17 +214,6 @@ impl Store {
         self.recalled.contains_key(message)
     }
 
-    fn note(
-        &mut self,
-        message: MessageId,
-        before: Option<Entry>,
-        touched: Option<Touched>,
-        saved: Option<usize>,
-        written_off: u64,
-    ) {
-        self.journal.push(Undo { message, before, touched, saved, written_off });
-    }
-
     /// Evicts the closed entries of those pushes that are to named devices. Those of broadcasts stay until their
     /// message has expired.
     pub(crate) fn evict(&mut self, messages: impl IntoIterator<Item = MessageId>, now: UnixMillis) {
@@ -342,67 +240,6 @@ impl Store {
         self.evicted.get(&(*message, dedup_nonce)).copied().unwrap_or_default()
     }
 
-    /// Returns how many writes the index could lose.
-    pub(crate) fn journal_len(&self) -> usize {
-        self.journal.len()
-    }
-
-    /// The message that was written last.
-    pub(crate) fn last_written(&self) -> Option<MessageId> {
-        self.journal.last().map(|undo| undo.message)
-    }
-
-    /// The index loses its last writes.
-    pub(crate) fn forget(
-        &mut self,
-        writes: usize,
-        custody: &mut Custody,
-    ) -> Vec<(MessageId, Touched)> {
-        let mut touched_messages = Vec::new();
-        for _ in 0..writes {
-            let Some(undo) = self.journal.pop() else { break };
-            match &undo.before {
-                Some(entry) => self.ledger.insert(undo.message, entry.clone()),
-                None => self.ledger.remove(&undo.message),
-            };
-            touched_messages.extend(undo.touched.map(|touched| (undo.message, touched)));
-            self.lose(undo, custody);
-        }
-        touched_messages
-    }
-
-    /// The index loses the entry of a message.
-    pub(crate) fn forget_entry(&mut self, message: MessageId, custody: &mut Custody) {
-        let (lost, kept) =
-            std::mem::take(&mut self.journal).into_iter().partition(|u| u.message == message);
-        self.journal = kept;
-        self.ledger.remove(&message);
-        let lost: Vec<Undo> = lost;
-        for undo in lost {
-            self.lose(undo, custody);
-        }
-    }
-
-    fn lose(&mut self, undo: Undo, custody: &mut Custody) {
-        let Undo { message, touched, saved, written_off, .. } = undo;
-        if self.ledger.get(&message).is_none_or(|entry| entry.recalled_at.is_none())
-            && let Some(recalled) = self.recalled.get_mut(&message)
-        {
-            *recalled = None;
-        }
-        let Some(touched) = touched else { return };
-        let lost = self.lost_writes.entry(message).or_default();
-        lost.something = true;
-        lost.since_last_look = true;
-        lost.write_offs += written_off;
-        custody.lost_write(saved, message, touched);
-    }
-
-    /// Returns what the index lost of a message.
-    pub(crate) fn lost_writes(&self, message: &MessageId) -> LostWrites {
-        self.lost_writes.get(message).copied().unwrap_or_default()
-    }
-
     /// Adds the store's content to a fingerprint, claims without their random numbers.
     pub(crate) fn hash(&self, to: &mut impl Hasher) {
         self.shards.hash(to);
@@ -421,10 +258,4 @@ impl Store {
             }
         }
     }
-}
-
-fn target(person: &Person) -> Target {
-    let Device { client_id, transport, token, .. } = &person.device;
-    let epoch = RegistrationEpoch::default();
-    Target { client_id: client_id.clone(), transport: *transport, token: token.clone(), epoch }
 }

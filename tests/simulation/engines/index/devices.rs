@@ -1,0 +1,159 @@
+//! Apps and devices. The worker reads them, and removes those devices that their provider no longer knows.
+
+use async_trait::async_trait;
+use push_index::{Apps, Devices, IndexError, Put, PutRefused, Scanned, TransportExtent};
+use push_model::{
+    app::{App, AppKey},
+    device::{Device, NoTarget, Target, TransportKind},
+    ids::{AppId, ClientId},
+    registration::{GoneDevice, RegistrationEpoch},
+    slots::SlotRange,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+use super::SimIndex;
+use crate::{
+    engines::store::{Store, Write, Written},
+    world::lock,
+};
+
+#[async_trait]
+impl Apps for SimIndex {
+    async fn create_app(&self, _: &App) -> Result<bool, IndexError> {
+        Ok(true)
+    }
+
+    async fn update_app(&self, _: &App) -> Result<bool, IndexError> {
+        Ok(true)
+    }
+
+    async fn app(&self, _: &AppId) -> Result<Option<App>, IndexError> {
+        self.read(|store| store.app.clone()).await
+    }
+
+    async fn apps(&self) -> Result<Vec<App>, IndexError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_app(&self, _: &AppId) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+}
+
+#[async_trait]
+impl Devices for SimIndex {
+    fn storage_order(&self, _: &ClientId) -> u64 {
+        0
+    }
+
+    async fn put_devices(
+        &self,
+        _: &AppKey,
+        devices: &[Device],
+        _: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        Ok(devices.iter().map(|_| Ok(Put::Created)).collect())
+    }
+
+    async fn register(
+        &self,
+        _: &AppKey,
+        _: &Device,
+        _: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
+        Ok(Ok((Put::Created, RegistrationEpoch::default())))
+    }
+
+    async fn device(&self, _: &AppKey, _: &ClientId) -> Result<Option<Device>, IndexError> {
+        Ok(None)
+    }
+
+    async fn remove_device(&self, _: &AppKey, client: &ClientId) -> Result<bool, IndexError> {
+        match self.write(Write::Remove(client.clone())).await? {
+            Written::Remove(removed) => Ok(removed),
+            other => Err(IndexError::Corrupt(format!("{other:?}"))),
+        }
+    }
+
+    async fn remove_devices(
+        &self,
+        app: &AppKey,
+        gone: &[GoneDevice],
+    ) -> Result<Vec<bool>, IndexError> {
+        let mut removed = Vec::with_capacity(gone.len());
+        for gone in gone {
+            let found = lock(&self.0.world().store).find(&gone.client_id);
+            let is_it = found.is_some_and(|found| {
+                (found.transport, found.token) == (gone.transport, gone.token.clone())
+            });
+            removed.push(is_it && self.remove_device(app, &gone.client_id).await?);
+        }
+        Ok(removed)
+    }
+
+    async fn count_devices(&self, _: &AppKey) -> Result<u64, IndexError> {
+        Ok(0)
+    }
+
+    async fn extent(&self, _: &AppKey) -> Result<Vec<SlotRange>, IndexError> {
+        self.read(|store| store.extent()).await
+    }
+
+    async fn transports(&self, _: &AppKey) -> Result<Vec<TransportExtent>, IndexError> {
+        self.read(|store| store.transports()).await
+    }
+
+    async fn targets(
+        &self,
+        _: &AppKey,
+        clients: &[ClientId],
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
+        let find = |store: &Store, client| store.find(client).ok_or(NoTarget::Unknown);
+        self.read(|store| clients.iter().map(|client| find(store, client)).collect()).await
+    }
+
+    async fn scan(
+        &self,
+        _: &AppKey,
+        range: SlotRange,
+        transport: TransportKind,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+        limit: usize,
+    ) -> Result<Scanned<Target>, IndexError> {
+        let answer = self
+            .read(|store| {
+                let mut found = store.matching(range, transport, targeting, registered_by);
+                let next = found.get(limit).map(|(slot, _)| *slot);
+                found.truncate(limit);
+                let items = found.into_iter().map(|(_, target)| target).collect();
+                Scanned { items, unreadable: 0, next }
+            })
+            .await;
+        let slowly = lock(&self.0.world().choices).search_takes();
+        self.0.pass(slowly).await;
+        answer
+    }
+
+    async fn count_matching(
+        &self,
+        _: &AppKey,
+        range: SlotRange,
+        transport: TransportKind,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Result<u64, IndexError> {
+        self.read(|store| store.matching(range, transport, targeting, registered_by).len() as u64)
+            .await
+    }
+
+    async fn list_devices(
+        &self,
+        _: &AppKey,
+        _: SlotRange,
+        _: usize,
+    ) -> Result<Scanned<Device>, IndexError> {
+        Ok(Scanned::default())
+    }
+}

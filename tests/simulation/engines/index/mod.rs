@@ -1,0 +1,227 @@
+//! The index as one process sees it: each call is a step, whose answer may be lost or late.
+//!
+//! - `devices`: apps and devices
+//! - `ledger`: the ledger, and its limit
+
+mod devices;
+mod ledger;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use push_index::{
+    AuditTrail, DictionarySweeps, Finding, IndexError, MessageUsage, Pacing, SecretUses,
+};
+use push_model::{
+    app::AppKey,
+    audit::AuditEvent,
+    ledger::AdvanceOutcome,
+    pace::{Acquire, Grant},
+    time::UnixMillis,
+    usage::{UsageCounts, UsageHour},
+};
+
+use crate::{
+    engines::store::{Store, Write, Written},
+    faults::fault::{Fault, GHOST_LATE, GHOST_SOON, Kind, SILENT, SILENT_LONG},
+    life::Life,
+    oracle::custody::Handler,
+    world::{World, lock},
+};
+
+/// A process's connection to the index.
+#[derive(Debug)]
+pub(crate) struct SimIndex(pub(crate) Life);
+
+fn lost() -> IndexError {
+    IndexError::Unsure("the answer was lost".into())
+}
+
+impl SimIndex {
+    async fn read<T>(&self, effect: impl FnOnce(&mut Store) -> T) -> Result<T, IndexError> {
+        let blow = self.0.begin(Kind::Read).await;
+        let answer = match blow.fault {
+            Some(fault @ (Fault::Silent | Fault::SilentLong)) => self.silent(fault),
+            Some(Fault::LostBefore) => Err(lost()),
+            _ if !self.0.is_answered() => Err(lost()),
+            Some(Fault::Unreachable) => Err(IndexError::Unreachable("no connection".into())),
+            _ => Ok(effect(&mut lock(&self.0.world().store))),
+        };
+        self.0.end(blow).await;
+        answer
+    }
+
+    async fn write(&self, write: Write) -> Result<Written, IndexError> {
+        let (world, handler) = (self.0.world(), self.0.handler());
+        if let Write::Advance(message, step) = &write {
+            lock(&world.custody).tries(handler, *message, step);
+        }
+        let blow = self.0.begin(Kind::Write).await;
+        let refused = || Err(IndexError::Refused("a replica".into()));
+        let ghost = |after, write| {
+            world.after(after, move |world: &_| {
+                apply(world, handler, &write);
+            });
+            Err(lost())
+        };
+        let answer = match blow.fault {
+            _ if !self.0.is_answered() => Err(lost()),
+            Some(fault @ (Fault::Silent | Fault::SilentLong)) => self.silent(fault),
+            Some(Fault::Overtaken) => {
+                let silence = world.settings.hold.mul_f64(SILENT);
+                self.0.unanswered_for(silence);
+                lock(&world.overtaken).push((handler, write));
+                // It arrives in any case.
+                world.after(silence + GHOST_LATE, move |world| overtake(world, |_, _| true));
+                Err(lost())
+            }
+            _ if world.is_refusing() => refused(),
+            Some(Fault::RefuseOnce) => refused(),
+            Some(Fault::RefuseLong) => {
+                world.refuse_for(world.settings.hold * 3 / 2);
+                refused()
+            }
+            Some(Fault::Unreachable) => Err(IndexError::Unreachable("no connection".into())),
+            Some(Fault::LostBefore) => Err(lost()),
+            Some(Fault::GhostSoon) => ghost(GHOST_SOON, write),
+            Some(Fault::GhostLate) => ghost(GHOST_LATE, write),
+            Some(Fault::LostAfter) => {
+                apply(world, handler, &write);
+                Err(lost())
+            }
+            _ => {
+                let written = apply(world, handler, &write);
+                self.learns(&write, &written);
+                Ok(written)
+            }
+        };
+        self.0.end(blow).await;
+        answer
+    }
+
+    /// The index falls silent.
+    fn silent<T>(&self, fault: Fault) -> Result<T, IndexError> {
+        let holds = if fault == Fault::SilentLong { SILENT_LONG } else { SILENT };
+        let world = self.0.world();
+        world.silent_for(world.settings.hold.mul_f64(holds));
+        Err(lost())
+    }
+
+    /// Notes what the handler knows from this answer.
+    fn learns(&self, write: &Write, written: &Written) {
+        let mut custody = lock(&self.0.world().custody);
+        let handler = self.0.handler();
+        match (write, written) {
+            (Write::Open(opened), _) => custody.looked(handler, opened.message_id, 0),
+            (Write::Advance(message, step), Written::Advance(advanced)) => match advanced {
+                AdvanceOutcome::Saved { .. } => custody.looked(handler, *message, step.partition),
+                AdvanceOutcome::Conflict | AdvanceOutcome::Unknown => {
+                    custody.conflict(handler, *message);
+                }
+            },
+            _ => {}
+        }
+    }
+}
+
+/// Lets those overtaken writes take effect that are meant.
+fn overtake(world: &World, is_meant: impl Fn(&Handler, &Write) -> bool) {
+    let all = std::mem::take(&mut *lock(&world.overtaken));
+    for (handler, write) in all {
+        if is_meant(&handler, &write) {
+            take_effect(world, &write);
+        } else {
+            lock(&world.overtaken).push((handler, write));
+        }
+    }
+}
+
+/// A write takes effect, and before it those that it would have overtaken.
+fn apply(world: &World, handler: Handler, write: &Write) -> Written {
+    overtake(world, |other, earlier| *other != handler && earlier.message() == write.message());
+    take_effect(world, write)
+}
+
+fn take_effect(world: &World, write: &Write) -> Written {
+    let now = world.now();
+    if let Write::Advance(message, _) = write {
+        let pushes = lock(&world.pushes);
+        let late = now.plus(world.settings.run.clock_allowance);
+        if let Some(push) = pushes.iter().find(|push| push.id == *message)
+            && late > push.first_end()
+        {
+            lock(&world.inbox).is_over(*message, late > push.deadline());
+        }
+    }
+    let (written, broken) = lock(&world.store).write(write, &mut lock(&world.custody), now);
+    world.tell(|| format!("        {write:?} -> {written:?}"));
+    world.broken(broken);
+    written
+}
+
+#[async_trait]
+impl Pacing for SimIndex {
+    async fn acquire_pace(&self, _: &AppKey, request: &Acquire) -> Result<Grant, IndexError> {
+        self.read(|store| {
+            let (after, grant) = store.paid.acquire(request);
+            store.paid = after;
+            grant
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl SecretUses for SimIndex {
+    async fn save_secret_uses(
+        &self,
+        _: &AppKey,
+        _: &[(&str, Option<UnixMillis>)],
+    ) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    async fn secret_uses(&self, _: &AppKey) -> Result<BTreeMap<String, UnixMillis>, IndexError> {
+        Ok(BTreeMap::new())
+    }
+}
+
+#[async_trait]
+impl MessageUsage for SimIndex {
+    async fn add_usage(
+        &self,
+        _: &AppKey,
+        _: &[(UsageHour, UsageCounts)],
+        _: UnixMillis,
+    ) -> Result<Vec<(UsageHour, UsageCounts)>, IndexError> {
+        Ok(Vec::new())
+    }
+
+    async fn usage(&self, _: &AppKey) -> Result<Vec<(UsageHour, UsageCounts)>, IndexError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl AuditTrail for SimIndex {
+    async fn append_audit(&self, _: &AuditEvent, _: usize) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    async fn audit(&self, _: usize) -> Result<Vec<AuditEvent>, IndexError> {
+        Ok(Vec::new())
+    }
+}
+
+impl DictionarySweeps for SimIndex {}
+
+#[async_trait]
+impl push_index::Store for SimIndex {
+    async fn ping(&self) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,94 @@
+//! The devices in their slots.
+
+use push_index::TransportExtent;
+use push_model::{
+    device::{Device, Target, TransportKind},
+    ids::ClientId,
+    registration::RegistrationEpoch,
+    slots::SlotRange,
+    targeting::Targeting,
+    time::UnixMillis,
+};
+
+use super::{SHARDS, Store};
+use crate::oracle::people::Person;
+
+impl Store {
+    /// Registers a device in a new slot, or in a free one.
+    pub(crate) fn register(&mut self, device: Device, now: UnixMillis, born: UnixMillis) {
+        let number = self.people.len();
+        self.people.push(Person { device, registered: now, born, removed: None });
+        let free = self.shards.iter_mut().flatten().find(|slot| slot.is_none());
+        match free {
+            Some(slot) => *slot = Some(number),
+            None => self.shards[number % SHARDS].push(Some(number)),
+        }
+    }
+
+    /// Removes a device. False if there was none.
+    pub(crate) fn remove(&mut self, client: &ClientId, now: UnixMillis) -> bool {
+        let is_it = |person: &Person| person.device.client_id == *client;
+        for slot in self.shards.iter_mut().flatten() {
+            if let Some(number) = *slot
+                && is_it(&self.people[number])
+            {
+                self.people[number].removed = Some(now);
+                *slot = None;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// All slots, as ranges.
+    pub(crate) fn extent(&self) -> Vec<SlotRange> {
+        let slots = |slots: &Vec<_>| u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let ranges = (0..).zip(&self.shards);
+        let ranges = ranges.map(|(shard, s)| SlotRange { shard, from: 0, to: slots(s) });
+        ranges.filter(|range| range.to > 0).collect()
+    }
+
+    /// The transports that devices have.
+    pub(crate) fn transports(&self) -> Vec<TransportExtent> {
+        let has = |transport: &TransportKind| {
+            self.registered().any(|person| person.device.transport == *transport)
+        };
+        let of = |transport| TransportExtent { transport, ranges: self.extent() };
+        TransportKind::ALL.into_iter().filter(has).map(of).collect()
+    }
+
+    fn registered(&self) -> impl Iterator<Item = &Person> {
+        self.shards.iter().flatten().flatten().map(|&number| &self.people[number])
+    }
+
+    /// The transport and token of a device.
+    pub(crate) fn find(&self, client: &ClientId) -> Option<Target> {
+        let mut all = self.registered();
+        all.find(|p| p.device.client_id == *client).map(target)
+    }
+
+    /// The devices of a slice that match, each with its slot.
+    pub(crate) fn matching(
+        &self,
+        range: SlotRange,
+        transport: TransportKind,
+        targeting: &Targeting,
+        registered_by: UnixMillis,
+    ) -> Vec<(u32, Target)> {
+        let slots = (0..).zip(self.shards.get(range.shard as usize).into_iter().flatten());
+        slots
+            .filter(|(slot, _)| (range.from..range.to).contains(slot))
+            .filter_map(|(slot, number)| Some((slot, &self.people[(*number)?])))
+            .filter(|(_, person)| person.device.transport == transport)
+            .filter(|(_, person)| person.born <= registered_by)
+            .filter(|(_, person)| targeting.matches(&person.device.attributes))
+            .map(|(slot, person)| (slot, target(person)))
+            .collect()
+    }
+}
+
+fn target(person: &Person) -> Target {
+    let Device { client_id, transport, token, .. } = &person.device;
+    let epoch = RegistrationEpoch::default();
+    Target { client_id: client_id.clone(), transport: *transport, token: token.clone(), epoch }
+}
