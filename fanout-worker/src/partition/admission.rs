@@ -9,13 +9,19 @@
 //! An open entry does not prove that a worker has the first copy, because the index may have lost
 //! how the copy ended. So the second copy waits until the first has expired, and then claims its
 //! partitions. If that succeeds, the first copy can no longer be saved or sent.
+//!
+//! While devices of the first copy are with a transport that has not answered, they may have
+//! received it. So the second copy claims nothing and waits for the outcome, at most until it
+//! expires itself.
 
 use std::time::Duration;
 
 use push_model::{
     envelope::{Job, encode_alone},
     fingerprint::Fingerprint,
-    ledger::{Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan},
+    ledger::{
+        Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan, RetryReason,
+    },
     message::Audience,
     time::UnixMillis,
 };
@@ -24,7 +30,11 @@ use tracing::info;
 use super::plan;
 use crate::{
     context::Context,
-    control::{hold::Hold, retrier::RetryError},
+    control::{
+        hold::Hold,
+        retrier::RetryError,
+        retry_policy::{RetryPolicy, back_within},
+    },
     limits::PlanLimits,
 };
 
@@ -103,9 +113,17 @@ pub(crate) async fn admit(
                 new.replaces = Some(dedup_nonce);
             }
             Some(dedup_nonce) if may_end_unsent(&entry, job) => {
-                let (now, at) = (context.now(), take_over_at(context, &entry, job));
+                let (now, deadline) = (context.now(), context.deadline(head));
+                let next_look = next_look(&entry, head.accepted_at, deadline, now, &context.retry);
+                if awaits_answer(&entry) && !is_partly_taken(&entry, job) {
+                    if now > deadline {
+                        return Ok(drop_copy(context, job, &entry));
+                    }
+                    return Ok(Admission::Deferred(next_look));
+                }
+                let at = take_over_at(context, &entry, job);
                 if now < at {
-                    return Ok(Admission::Deferred(retry_at(entry.expires_at, now).min(at)));
+                    return Ok(Admission::Deferred(next_look.min(at)));
                 }
                 if tries > TRIES {
                     return Ok(Admission::Deferred(now));
@@ -160,8 +178,19 @@ fn ends_after(job: &Job, entry: &Entry) -> bool {
 /// Returns true if, by its entry, the copy that holds the entry may end before any device was sent
 /// to. The copy need not be in work: the index may have lost how it ended.
 fn may_end_unsent(entry: &Entry, job: &Job) -> bool {
-    let is_unsent = entry.is_unsent() || is_partly_taken(entry, job);
+    let is_unsent = entry.is_unsent() || awaits_answer(entry) || is_partly_taken(entry, job);
     !entry.is_closed() && ends_after(job, entry) && is_unsent
+}
+
+/// Returns true if it is open whether a device received or refused the message, because a transport
+/// has not answered yet. A try that ended without an answer leaves nothing open: the device may
+/// have received the message.
+fn awaits_answer(entry: &Entry) -> bool {
+    let Entry { outcomes, recalled_at, retried, .. } = entry;
+    let is_known = outcomes.sent > 0
+        || !outcomes.failed.is_empty()
+        || retried.contains_key(&RetryReason::Unanswered);
+    recalled_at.is_none() && !is_known && !entry.is_unsent()
 }
 
 /// Returns true if this copy has begun to take the entry over. It must not stop halfway, because
@@ -225,9 +254,30 @@ async fn take_over(
     Ok(true)
 }
 
-/// Returns when to read the entry of a copy that may end unsent again: at its expiry, and then at
-/// growing intervals, because a batch in flight may take a while to be counted.
-fn retry_at(expires_at: Option<UnixMillis>, now: UnixMillis) -> UnixMillis {
-    let expires_at = expires_at.unwrap_or_default();
-    if now < expires_at { expires_at } else { now.plus(now.since(expires_at)) }
+/// Returns when to read the entry of a copy that may end unsent again. The intervals grow with the
+/// time since this copy was accepted, and then with the time since the holder expired, because a
+/// batch in flight may take a while to be counted. Each leaves this copy half of its remaining life
+/// even if the queue is late, so that it can still be sent.
+fn next_look(
+    entry: &Entry,
+    accepted_at: UnixMillis,
+    deadline: UnixMillis,
+    now: UnixMillis,
+    retry: &RetryPolicy,
+) -> UnixMillis {
+    let expires_at = entry.expires_at.unwrap_or_default();
+    let wait = if now < expires_at {
+        now.since(accepted_at).max(retry.first).min(expires_at.since(now))
+    } else {
+        now.since(expires_at)
+    };
+    if now > deadline {
+        return now.plus(wait);
+    }
+    let left = deadline.since(now);
+    // The job that is published again waits up to the first delay longer.
+    let most = back_within(left / 2).saturating_sub(retry.first);
+    // Near the deadline the queue may be late in any case.
+    let most = most.max(left / 8);
+    now.plus(wait.min(most))
 }
