@@ -107,6 +107,8 @@ faults! {
     PublishArrives = "publish-arrives",
     /// The broker blocks publishers for [`BLOCKED`], then takes the message.
     Blocked = "blocked",
+    /// A delayed message comes as late as an engine may deliver it.
+    DelayedLonger = "delayed-longer",
     /// The broker never learns of an ack, and hands the message out again.
     AckLost = "ack-lost",
 
@@ -218,9 +220,11 @@ impl Fault {
             | Self::Overtaken
             | Self::RefuseOnce
             | Self::RefuseLong => kind == Write,
-            Self::PublishLost | Self::PublishStored | Self::PublishArrives | Self::Blocked => {
-                kind == Publish
-            }
+            Self::PublishLost
+            | Self::PublishStored
+            | Self::PublishArrives
+            | Self::Blocked
+            | Self::DelayedLonger => kind == Publish,
             Self::AckLost | Self::AckLostEvicted => kind == Ack,
             Self::CrashMidway
             | Self::LateAnswer
