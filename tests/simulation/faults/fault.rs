@@ -251,6 +251,13 @@ impl Fault {
         }
     }
 
+    /// Returns true if it strikes alone wherever a driver places faults. Beside another fault, a
+    /// run may be handed on before the answer of its transport comes. Its devices are then tried
+    /// again or written off, and the oracle does not know which of them the contract excuses.
+    pub(crate) fn is_alone(self) -> bool {
+        self == Self::LateAnswer
+    }
+
     const fn bit(self) -> u64 {
         1 << self as u64
     }
