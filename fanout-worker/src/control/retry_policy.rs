@@ -22,6 +22,12 @@ impl RetryPolicy {
     }
 }
 
+/// Returns the longest delay after which a queue message is delivered within this time: engines may
+/// make a delay longer by a quarter and one second.
+pub(crate) fn back_within(time: Duration) -> Duration {
+    time.saturating_sub(Duration::from_secs(1)).mul_f64(0.8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

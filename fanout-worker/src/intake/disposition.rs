@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use push_model::time::UnixMillis;
 
-use crate::{control::retry_policy::RetryPolicy, partition::RunEnd};
+use crate::{
+    control::retry_policy::{RetryPolicy, back_within},
+    partition::RunEnd,
+};
 
 /// The action to take on the message that began the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,19 +61,21 @@ pub(super) fn decide(
 ) -> Disposition {
     let delay = policy.delay(attempt, jitter);
     // Just after the deadline: at the deadline itself a device may still be sent to.
-    let over = deadline.plus(Duration::from_millis(1));
+    let left = deadline.plus(Duration::from_millis(1)).since(now);
+    // While there is time for another delay, this one must not end after the deadline though the
+    // queue makes it longer: the last try would be lost, and a copy that waits for the message to
+    // expire would wait in vain.
+    let in_time = Some(back_within(left)).filter(|time| *time >= policy.first).unwrap_or(left);
     match end {
         RunEnd::Finished | RunEnd::Stale => Disposition::Accept,
         RunEnd::Superseded => Disposition::Requeue,
         // A stopping worker hands the rest on as at the end of a run. A requeue would count as a
         // failed delivery.
         RunEnd::Yielded | RunEnd::Interrupted => Disposition::Continue,
-        RunEnd::TransportUnavailable | RunEnd::Crowded => {
-            Disposition::PutOff(delay.min(over.since(now)))
-        }
+        RunEnd::TransportUnavailable | RunEnd::Crowded => Disposition::PutOff(delay.min(in_time)),
         RunEnd::IndexUnavailable | RunEnd::Contended => Disposition::PutOff(delay),
         RunEnd::Paced(until) | RunEnd::RetryDue(until) => {
-            Disposition::Wait(until.min(over).since(now))
+            Disposition::Wait(until.since(now).min(in_time))
         }
         RunEnd::Detached(until) => Disposition::Wait(until.since(now)),
         RunEnd::Deferred(until) => Disposition::Wait(until.since(now).max(delay)),
@@ -101,6 +106,14 @@ mod tests {
             assert_eq!(waits(2000), Disposition::Wait(Duration::from_millis(1001)));
             assert_eq!(waits(500), Disposition::Wait(Duration::ZERO));
         }
+    }
+
+    #[test]
+    fn what_is_put_off_is_back_before_its_deadline_though_the_queue_is_late() {
+        let in_time = Duration::from_secs(40);
+        let ends = [RunEnd::TransportUnavailable, RunEnd::RetryDue(UnixMillis(51_000))];
+        let [put_off, waits] = ends.map(|end| decided(end, 51_999));
+        assert_eq!((put_off, waits), (Disposition::PutOff(in_time), Disposition::Wait(in_time)));
     }
 
     #[test]

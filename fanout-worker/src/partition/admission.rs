@@ -9,13 +9,19 @@
 //! An open entry does not prove that a worker has the first copy, because the index may have lost
 //! how the copy ended. So the second copy waits until the first has expired, and then claims its
 //! partitions. If that succeeds, the first copy can no longer be saved or sent.
+//!
+//! While devices of the first copy are with a transport that has not answered, they may have
+//! received it. So the second copy claims nothing and waits for the outcome, at most until it
+//! expires itself.
 
 use std::time::Duration;
 
 use push_model::{
     envelope::{Job, encode_alone},
     fingerprint::Fingerprint,
-    ledger::{Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan},
+    ledger::{
+        Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan, RetryReason,
+    },
     message::Audience,
     time::UnixMillis,
 };
@@ -24,7 +30,11 @@ use tracing::info;
 use super::plan;
 use crate::{
     context::Context,
-    control::{hold::Hold, retrier::RetryError},
+    control::{
+        hold::Hold,
+        retrier::RetryError,
+        retry_policy::{RetryPolicy, back_within},
+    },
     limits::PlanLimits,
 };
 
@@ -103,9 +113,17 @@ pub(crate) async fn admit(
                 new.replaces = Some(dedup_nonce);
             }
             Some(dedup_nonce) if may_end_unsent(&entry, job) => {
-                let (now, at) = (context.now(), take_over_at(context, &entry, job));
+                let (now, deadline) = (context.now(), context.deadline(head));
+                let next_look = next_look(&entry, head.accepted_at, deadline, now, &context.retry);
+                if awaits_answer(&entry) && !is_partly_taken(&entry, job) {
+                    if now > deadline {
+                        return Ok(drop_copy(context, job, &entry));
+                    }
+                    return Ok(Admission::Deferred(next_look));
+                }
+                let at = take_over_at(context, &entry, job);
                 if now < at {
-                    return Ok(Admission::Deferred(retry_at(entry.expires_at, now).min(at)));
+                    return Ok(Admission::Deferred(next_look.min(at)));
                 }
                 if tries > TRIES {
                     return Ok(Admission::Deferred(now));
@@ -160,8 +178,19 @@ fn ends_after(job: &Job, entry: &Entry) -> bool {
 /// Returns true if, by its entry, the copy that holds the entry may end before any device was sent
 /// to. The copy need not be in work: the index may have lost how it ended.
 fn may_end_unsent(entry: &Entry, job: &Job) -> bool {
-    let is_unsent = entry.is_unsent() || is_partly_taken(entry, job);
+    let is_unsent = entry.is_unsent() || awaits_answer(entry) || is_partly_taken(entry, job);
     !entry.is_closed() && ends_after(job, entry) && is_unsent
+}
+
+/// Returns true if it is open whether a device received or refused the message, because a transport
+/// has not answered yet. A try that ended without an answer leaves nothing open: the device may
+/// have received the message.
+fn awaits_answer(entry: &Entry) -> bool {
+    let Entry { outcomes, recalled_at, retried, .. } = entry;
+    let is_known = outcomes.sent > 0
+        || !outcomes.failed.is_empty()
+        || retried.contains_key(&RetryReason::Unanswered);
+    recalled_at.is_none() && !is_known && !entry.is_unsent()
 }
 
 /// Returns true if this copy has begun to take the entry over. It must not stop halfway, because
@@ -225,9 +254,104 @@ async fn take_over(
     Ok(true)
 }
 
-/// Returns when to read the entry of a copy that may end unsent again: at its expiry, and then at
-/// growing intervals, because a batch in flight may take a while to be counted.
-fn retry_at(expires_at: Option<UnixMillis>, now: UnixMillis) -> UnixMillis {
-    let expires_at = expires_at.unwrap_or_default();
-    if now < expires_at { expires_at } else { now.plus(now.since(expires_at)) }
+/// Returns when to read the entry of a copy that may end unsent again. The intervals grow with the
+/// time since this copy was accepted, and then with the time since the holder expired, because a
+/// batch in flight may take a while to be counted. Each leaves this copy half of its remaining life
+/// even if the queue is late, so that it can still be sent.
+fn next_look(
+    entry: &Entry,
+    accepted_at: UnixMillis,
+    deadline: UnixMillis,
+    now: UnixMillis,
+    retry: &RetryPolicy,
+) -> UnixMillis {
+    let expires_at = entry.expires_at.unwrap_or_default();
+    let wait = if now < expires_at {
+        now.since(accepted_at).max(retry.first).min(expires_at.since(now))
+    } else {
+        now.since(expires_at)
+    };
+    if now > deadline {
+        return now.plus(wait);
+    }
+    let left = deadline.since(now);
+    // The job that is published again waits up to the first delay longer.
+    let most = back_within(left / 2).saturating_sub(retry.first);
+    // Near the deadline the queue may be late in any case.
+    let most = most.max(left / 8);
+    now.plus(wait.min(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use push_model::{
+        ids::MessageId,
+        ledger::{Leftover, Outcomes, Partition},
+    };
+    use uuid::Uuid;
+
+    use super::*;
+
+    const RETRY: RetryPolicy =
+        RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
+
+    fn entry(unanswered: u32) -> Entry {
+        let leftover = Leftover {
+            attempt: 1,
+            unanswered,
+            throttled: 0,
+            due_at: UnixMillis(0),
+            clients: vec!["d".parse().unwrap()],
+        };
+        let partition = Partition { leftovers: vec![leftover], ..Partition::default() };
+        Entry {
+            message_id: MessageId::from_uuid(Uuid::from_u128(1)),
+            app_id: "app".parse().unwrap(),
+            accepted_at: UnixMillis(0),
+            expires_at: Some(UnixMillis(100_000)),
+            dedup_nonce: Some(1),
+            recalled_at: None,
+            plan: Some(Plan::named()),
+            partitions: BTreeMap::from([(0, partition)]),
+            targeted: 1,
+            outcomes: Outcomes::default(),
+            retried: BTreeMap::new(),
+        }
+    }
+
+    /// The seconds until the next look of a copy that was accepted at 10 s.
+    fn wait(now: u64, deadline: u64) -> u64 {
+        let [now, deadline] = [now, deadline].map(|seconds| UnixMillis(seconds * 1000));
+        let next = next_look(&entry(1), UnixMillis(10_000), deadline, now, &RETRY);
+        next.since(now).as_secs()
+    }
+
+    #[test]
+    fn an_answer_is_awaited_until_something_is_known() {
+        assert!(awaits_answer(&entry(1)));
+        assert!(!awaits_answer(&entry(0)), "nothing was handed over");
+        let sent = Outcomes { sent: 1, ..Outcomes::default() };
+        assert!(!awaits_answer(&Entry { outcomes: sent, ..entry(1) }));
+        let retried = BTreeMap::from([(RetryReason::Unanswered, 1)]);
+        assert!(!awaits_answer(&Entry { retried, ..entry(1) }), "a try gave no answer");
+        assert!(!awaits_answer(&Entry { recalled_at: Some(UnixMillis(1)), ..entry(1) }));
+    }
+
+    #[test]
+    fn a_copy_looks_at_growing_intervals_and_at_the_expiry_of_the_first_one() {
+        let waits = [10, 11, 14, 40, 90].map(|now| wait(now, 1000));
+        assert_eq!(waits, [1, 1, 4, 30, 10]);
+        assert_eq!([101, 104, 140].map(|now| wait(now, 1000)), [1, 4, 40]);
+    }
+
+    #[test]
+    fn a_copy_that_is_looked_at_late_still_has_time_to_be_sent() {
+        for left in 5..100 {
+            let asked = wait(150, 150 + left) + RETRY.first.as_secs();
+            assert!(asked + asked / 4 + 1 < left, "{asked} s of {left} s");
+        }
+        assert_eq!(wait(150, 149), 50, "after its own deadline it only waits for the end");
+    }
 }

@@ -85,10 +85,12 @@ fn children<'a>(
     let last = schedule.last().copied();
     let from = last.map_or(0, |(step, _)| step);
     let steps = (0..).zip(could).skip_while(move |(step, _)| *step < from);
+    let steps = steps.filter(|_| schedule.iter().all(|(_, struck)| !struck.is_alone()));
     steps.flat_map(move |(step, faults)| {
         let here = schedule.iter().filter(move |(at, _)| *at == step).map(|(_, fault)| *fault);
         let fits = move |fault: &crate::faults::fault::Fault| {
             here.clone().all(|struck| fault.goes_with(struck) && *fault > struck)
+                && (last.is_none() || !fault.is_alone())
         };
         faults.each().filter(fits).map(move |fault| {
             let mut child = schedule.clone();

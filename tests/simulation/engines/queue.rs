@@ -17,6 +17,8 @@ use crate::{
 
 /// With a seed, one delivery in this many is not the first message of its lane.
 const OUT_OF_ORDER: u32 = 8;
+/// The time by which an engine may make a delay longer, beside a quarter of it.
+const LONGER: Duration = Duration::from_secs(1);
 
 /// A process's connection to the broker.
 #[derive(Debug)]
@@ -47,6 +49,16 @@ impl Publish {
     fn announce(&self, broker: &mut Broker) {
         if let Some((lane, payload)) = self.of_lane() {
             broker.announce(lane, payload.clone());
+        }
+    }
+
+    /// Delays the message by as much more as an engine may.
+    fn delayed_longer(self) -> Self {
+        match self {
+            Self::Later(lane, payload, delay) => {
+                Self::Later(lane, payload, delay + delay / 4 + LONGER)
+            }
+            other => other,
         }
     }
 
@@ -111,6 +123,10 @@ impl SimQueue {
             Some(Fault::Blocked) => {
                 // Once written, a message is stored whether its confirm is awaited or not.
                 let _ = world.after(BLOCKED, |world| store(world, publish)).await;
+                Ok(())
+            }
+            Some(Fault::DelayedLonger) => {
+                store(world, publish.delayed_longer());
                 Ok(())
             }
             _ => {

@@ -36,6 +36,8 @@ pub(crate) struct Random {
     rate: u32,
     /// Number of faults that may still strike.
     left: u32,
+    /// True if none has struck yet.
+    is_calm: bool,
 }
 
 /// Choices by list.
@@ -57,7 +59,7 @@ impl Choices {
         let rate = [10, 30, 100][random.random_range(0..3)];
         let most = u32::try_from(crate::setting("PUSH_SIM_FAULTS").unwrap_or(FAULTS));
         let left = random.random_range(0..=most.unwrap_or(u32::MAX - 1));
-        Self::Random(Random { random, rate, left })
+        Self::Random(Random { random, rate, left, is_calm: true })
     }
 
     /// Choices for this list, where a search takes so long. With `record`, the faults that could
@@ -70,18 +72,22 @@ impl Choices {
     /// The faults that strike at this step, of those that are possible.
     pub(crate) fn strike(&mut self, step: u32, can: impl FnOnce() -> Faults) -> Vec<Fault> {
         match self {
-            Self::Random(Random { random, rate, left }) => {
+            Self::Random(Random { random, rate, left, is_calm }) => {
                 if *left == 0 || random.random_range(0..1000) >= *rate {
                     return Vec::new();
                 }
                 // Beside another fault it is not clear what an eviction excuses.
-                let fits = |fault: &Fault| *fault != Fault::AckLostEvicted;
+                let fits = |fault: &Fault| {
+                    *fault != Fault::AckLostEvicted && (*is_calm || !fault.is_alone())
+                };
                 let can: Vec<Fault> = can().each().filter(fits).collect();
                 if can.is_empty() {
                     return can;
                 }
-                *left -= 1;
-                vec![can[random.random_range(0..can.len())]]
+                let fault = can[random.random_range(0..can.len())];
+                *left = if fault.is_alone() { 0 } else { *left - 1 };
+                *is_calm = false;
+                vec![fault]
             }
             Self::Listed(Listed { faults, next, could, .. }) => {
                 if let Some(could) = could {

@@ -107,6 +107,8 @@ faults! {
     PublishArrives = "publish-arrives",
     /// The broker blocks publishers for [`BLOCKED`], then takes the message.
     Blocked = "blocked",
+    /// A delayed message comes as late as an engine may deliver it.
+    DelayedLonger = "delayed-longer",
     /// The broker never learns of an ack, and hands the message out again.
     AckLost = "ack-lost",
 
@@ -220,9 +222,11 @@ impl Fault {
             | Self::Overtaken
             | Self::RefuseOnce
             | Self::RefuseLong => kind == Write,
-            Self::PublishLost | Self::PublishStored | Self::PublishArrives | Self::Blocked => {
-                kind == Publish
-            }
+            Self::PublishLost
+            | Self::PublishStored
+            | Self::PublishArrives
+            | Self::Blocked
+            | Self::DelayedLonger => kind == Publish,
             Self::AckLost | Self::AckLostEvicted => kind == Ack,
             Self::CrashMidway
             | Self::OneUndecided
@@ -246,6 +250,13 @@ impl Fault {
             (Part::Process, Part::Process) | (Part::World, Part::World) => self != other,
             (one, another) => one != another,
         }
+    }
+
+    /// Returns true if it strikes alone wherever a driver places faults. Beside another fault, a
+    /// run may be handed on before the answer of its transport comes. Its devices are then tried
+    /// again or written off, and the oracle does not know which of them the contract excuses.
+    pub(crate) fn is_alone(self) -> bool {
+        self == Self::LateAnswer
     }
 
     const fn bit(self) -> u64 {
