@@ -18,7 +18,7 @@ use super::{DeviceAuthenticator, Login, LoginRefusal};
 
 /// The time that the search for removed devices waits for the next answer of the index. A part of the
 /// index that is away must not delay the devices of the others.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// Checks tokens with the keys that sign them, and their apps in the index.
 pub struct DeviceLogins {
