@@ -122,7 +122,12 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
             };
             match interruptions.run(written).await {
                 Ok(_) if rest.is_empty() => break,
-                Ok(written) => rest = &rest[written..],
+                Ok(written) => {
+                    rest = &rest[written..];
+                    if !rest.is_empty() {
+                        answering.took_a_part();
+                    }
+                }
                 Err(Interruption::Failed(error)) => break 'connection failed(&peer, &error),
                 Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),
                 // The client does not read its answer.
