@@ -13,7 +13,7 @@ use super::stream::Stream;
 use crate::{rejection::Rejection, reply};
 
 /// The time that the client has to make room for the last answer, by reading those before it.
-const LAST_ANSWER: Duration = Duration::from_secs(10);
+pub(super) const LAST_ANSWER: Duration = Duration::from_secs(10);
 /// The time that the client then has to read it and to end its side.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// The most bytes that are read and dropped meanwhile.

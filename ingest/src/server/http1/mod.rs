@@ -31,7 +31,7 @@ use self::{
 };
 use super::{
     activity::Timeout,
-    close::End,
+    close::{End, LAST_ANSWER},
     connection::Connection,
     receiving::{self, MAKES_ROOM},
     stream::Stream,
@@ -110,6 +110,9 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
         reply.close |= is_last || interruptions.is_stopping();
         let answering = in_work.answer();
 
+        if interruptions.is_stopping() {
+            interruptions.only_last_answers(LAST_ANSWER);
+        }
         reply.write_http1(&mut date, has_body, &mut answer);
         let mut rest = answer.as_slice();
         loop {
@@ -129,7 +132,7 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                     }
                 }
                 Err(Interruption::Failed(error)) => break 'connection failed(&peer, &error),
-                Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),
+                Err(Interruption::Shutdown) => interruptions.only_last_answers(LAST_ANSWER),
                 // The client does not read its answer.
                 Err(Interruption::TimedOut(_)) => break 'connection End::Silent,
             }
