@@ -21,6 +21,9 @@ use crate::{apps::RateStatus, rejection::Rejection};
 /// The time that a client should wait after a 503, in seconds.
 pub(crate) const RETRY_AFTER_SECONDS: u64 = 1;
 
+/// The longest body that is copied, so that it is sent together with the head.
+const MAX_COPIED: usize = 4096;
+
 const RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
@@ -82,8 +85,9 @@ impl Reply {
         self.headers.insert(RATELIMIT_RESET, rate.reset.into());
     }
 
-    /// Writes the answer as HTTP/1.1 (RFC 9112): whole, or as to HEAD, without its body.
-    pub(crate) fn write_http1(&self, date: &mut Date, has_body: bool, out: &mut Vec<u8>) {
+    /// Writes the answer as HTTP/1.1 (RFC 9112): whole, or as to HEAD, without its body. Returns the body if it
+    /// is long: it is sent behind what was written, and not copied for each client.
+    pub(crate) fn write_http1(&self, date: &mut Date, has_body: bool, out: &mut Vec<u8>) -> Bytes {
         let reason = self.status.canonical_reason().unwrap_or_default();
         let mut put = |text: &[u8]| out.extend_from_slice(text);
         put(b"HTTP/1.1 ");
@@ -105,9 +109,13 @@ impl Reply {
         }
         // Writing to a vector cannot fail.
         let _ = write!(out, "\r\ncontent-length: {}\r\n\r\n", self.body.len());
+        if has_body && self.body.len() > MAX_COPIED {
+            return self.body.clone();
+        }
         if has_body {
             out.extend_from_slice(&self.body);
         }
+        Bytes::new()
     }
 }
 
@@ -259,14 +267,13 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
     reply
 }
 
-/// A whole answer in HTTP/1.1 for a connection that ends without a request that could be read.
-pub(crate) fn last_http1(rejection: &Rejection) -> Vec<u8> {
+/// An answer in HTTP/1.1 for a connection that ends without a request that could be read: whole, or as to
+/// HEAD, without its body.
+pub(crate) fn last_http1(rejection: &Rejection, has_body: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Reply { close: true, ..rejected(rejection) }.write_http1(
-        &mut Date::default(),
-        true,
-        &mut bytes,
-    );
+    let reply = Reply { close: true, ..rejected(rejection) };
+    let body = reply.write_http1(&mut Date::default(), has_body, &mut bytes);
+    bytes.extend_from_slice(&body);
     bytes
 }
 
@@ -288,7 +295,7 @@ mod tests {
         let rate = RateStatus { limit: 5, remaining: 0, reset: 1, retry_after: 2 };
         let reply = Reply { close: true, ..rejected(&Rejection::TooFrequent(rate)) };
         let (mut date, mut bytes) = (Date::default(), Vec::new());
-        reply.write_http1(&mut date, true, &mut bytes);
+        assert!(reply.write_http1(&mut date, true, &mut bytes).is_empty());
         let mut headers = [httparse::EMPTY_HEADER; 16];
         let mut read = httparse::Response::new(&mut headers);
         let head = read.parse(&bytes).unwrap().unwrap();
@@ -311,6 +318,19 @@ mod tests {
         }
         let said = httpdate::parse_http_date(&date.text).unwrap();
         assert!(SystemTime::now().duration_since(said).unwrap().as_secs() < 60);
+    }
+
+    #[test]
+    fn a_long_body_is_not_copied_and_head_gets_none() {
+        let (mut date, mut head) = (Date::default(), Vec::new());
+        let body = description().write_http1(&mut date, true, &mut head);
+        assert_eq!(body.as_ptr(), description().body.as_ptr());
+        assert!(head.ends_with(format!("{}\r\n\r\n", body.len()).as_bytes()));
+        let mut without = Vec::new();
+        assert!(description().write_http1(&mut date, false, &mut without).is_empty());
+        let last = |has_body| last_http1(&Rejection::HeadTooLarge, has_body);
+        let (last_head, whole) = (last(false), last(true));
+        assert!(last_head.ends_with(b"\r\n\r\n") && whole.len() > last_head.len());
     }
 
     #[test]

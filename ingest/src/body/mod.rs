@@ -8,7 +8,9 @@ mod buffer;
 mod memory;
 mod time_limits;
 
-use std::{future::poll_fn, num::NonZeroUsize, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn, io, num::NonZeroUsize, pin::Pin, sync::Arc, task::Poll, time::Duration,
+};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -21,6 +23,9 @@ pub(crate) use self::{
 };
 use crate::{rejection::Rejection, settings::HttpSettings};
 
+const ENDS_EARLY: &str = "the body ends early";
+const NOT_CHUNKS: &str = "the chunked encoding of the body is broken";
+
 /// The reason why a body cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyError {
@@ -30,10 +35,24 @@ pub(crate) enum BodyError {
     Late,
     /// It arrived more slowly than it may, in bytes a second.
     Slow(NonZeroUsize),
-    /// It ended early, or its framing is broken.
+    /// It ended early, or its frames of HTTP/2 are broken.
     Broken,
+    /// Its chunked encoding is broken.
+    NotChunks,
     /// There is no memory for what has arrived. The rest is not read.
     NoMemory(MemoryFull),
+}
+
+impl From<h2::Error> for BodyError {
+    fn from(_: h2::Error) -> Self {
+        Self::Broken
+    }
+}
+
+impl From<io::Error> for BodyError {
+    fn from(_: io::Error) -> Self {
+        Self::Broken
+    }
 }
 
 impl BodyError {
@@ -41,7 +60,8 @@ impl BodyError {
     pub(crate) fn of_message(self, limit: usize) -> Rejection {
         match self {
             Self::TooLarge => Rejection::MessageTooLarge(limit),
-            Self::Broken => Rejection::MessageIllegal("the body ends early".into()),
+            Self::Broken => Rejection::MessageIllegal(ENDS_EARLY.into()),
+            Self::NotChunks => Rejection::MessageIllegal(NOT_CHUNKS.into()),
             other => other.of_other(limit),
         }
     }
@@ -52,7 +72,8 @@ impl BodyError {
             Self::TooLarge => Rejection::TooLarge(limit),
             Self::Late => Rejection::BodyTimeout,
             Self::Slow(rate) => Rejection::BodyTooSlow(rate),
-            Self::Broken => Rejection::Illegal("the body ends early".into()),
+            Self::Broken => Rejection::Illegal(ENDS_EARLY.into()),
+            Self::NotChunks => Rejection::Illegal(NOT_CHUNKS.into()),
             Self::NoMemory(full) => full.into(),
         }
     }
@@ -79,7 +100,7 @@ enum ReadProgress {
     Failed,
 }
 
-impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
+impl<'a, B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin> RequestBody<'a, B> {
     pub(crate) fn new(body: &'a mut B) -> Self {
         Self { body, state: ReadProgress::Unread }
     }
@@ -147,7 +168,7 @@ impl<'a, B: Body<Data = Bytes> + Unpin> RequestBody<'a, B> {
 /// connection can be used for another request. Returns false if it has more bytes than `limit` or takes
 /// longer than `time`, and the connection must end.
 pub(crate) async fn discard(
-    body: &mut (impl Body<Data = Bytes> + Unpin),
+    body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
     limit: usize,
     time: Duration,
 ) -> bool {
@@ -172,7 +193,7 @@ const WHILE_WAITING: usize = 4096;
 
 /// All bytes of a body of at most `max`.
 async fn collect(
-    body: &mut (impl Body<Data = Bytes> + Unpin),
+    body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
     max: usize,
     time: TimeLimits,
     memory: &mut Reservation,
@@ -192,7 +213,7 @@ async fn collect(
             },
         });
         let Some(frame) = frame.await? else { break };
-        let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(Into::into)?.into_data() else { continue };
         if data.len() > max - arrived {
             return Err(BodyError::TooLarge);
         }

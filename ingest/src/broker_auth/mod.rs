@@ -44,7 +44,7 @@ use self::{
 };
 use crate::{
     apps::Logins,
-    body::{AppMemory, Purpose, RequestBody, Reservation, TimeLimits},
+    body::{AppMemory, BodyError, Purpose, RequestBody, Reservation, TimeLimits},
     head::Head,
     index_client::IndexClient,
     metrics::Metrics,
@@ -99,7 +99,7 @@ impl BrokerAuth {
         broker: Broker,
         question: BrokerQuestion,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Reply {
         let decided = self.decide(broker, question, head, body).await;
         let answer = decided.unwrap_or_else(|refusal| {
@@ -120,7 +120,7 @@ impl BrokerAuth {
         broker: Broker,
         question: BrokerQuestion,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Answer, Refusal> {
         let settings = self.settings.as_ref().ok_or(Refusal::Off)?;
         caller::check(head, &settings.secret)?;
@@ -149,7 +149,7 @@ impl BrokerAuth {
     async fn read_question(
         &self,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Fields, Refusal> {
         let mut memory = Reservation::empty(&self.memory, Purpose::Single);
         let read = body.read(MAX_QUESTION, self.body_time, &mut memory).await;

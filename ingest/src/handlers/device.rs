@@ -81,7 +81,7 @@ impl DeviceHandler {
         &self,
         resource: &AppResource<'_>,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
         let (cached, client, rate) = self.authenticate(resource, head, now).await?;

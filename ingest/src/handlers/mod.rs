@@ -53,7 +53,7 @@ use self::{
 };
 use crate::{
     apps::{Logins, RecentKeys, UsageLeaks},
-    body::{AppMemory, BodyMemory, RequestBody},
+    body::{AppMemory, BodyError, BodyMemory, RequestBody},
     broker_auth::{BrokerAuth, BrokerLogins},
     head::Head,
     index_client::{IndexClient, IndexOutage},
@@ -180,7 +180,7 @@ impl Handlers {
     pub(crate) async fn answer(
         &self,
         head: &Head<'_>,
-        body: &mut (impl Body<Data = Bytes> + Unpin),
+        body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
     ) -> Reply {
         match request_span(self.sampling, head, || self.route_name(head)) {
             None => self.answer_request(head, body).await,
@@ -198,7 +198,7 @@ impl Handlers {
     async fn answer_request(
         &self,
         head: &Head<'_>,
-        body: &mut (impl Body<Data = Bytes> + Unpin),
+        body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
     ) -> Reply {
         let begun = Instant::now();
         if head.is_claim_ignored {
@@ -247,7 +247,7 @@ impl Handlers {
         &self,
         route: Route<'_>,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
         match route {
             Route::Push { app } => self.push.push(&app, head, body).await,
@@ -294,7 +294,7 @@ impl Handlers {
     fn can_keep_alive(
         &self,
         head: &Head<'_>,
-        body: &RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> bool {
         // A client that sent `Expect: 100-continue` was not told to send its body.
         head.stream_head.is_some()

@@ -78,7 +78,7 @@ impl PushHandler {
         &self,
         app: &str,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
         let caller = self.logins.authenticate(app, head, Scope::Push, now).await?;
@@ -94,7 +94,7 @@ impl PushHandler {
         &self,
         cached: &CachedApp,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
         cached.check_takes_pushes().await?;

@@ -13,7 +13,7 @@ use super::stream::Stream;
 use crate::{rejection::Rejection, reply};
 
 /// The time that the client has to make room for the last answer, by reading those before it.
-const LAST_ANSWER: Duration = Duration::from_secs(10);
+pub(super) const LAST_ANSWER: Duration = Duration::from_secs(10);
 /// The time that the client then has to read it and to end its side.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// The most bytes that are read and dropped meanwhile.
@@ -28,6 +28,8 @@ pub(super) enum End {
     Graceful,
     /// The client waits for this answer, after which nothing more comes.
     AfterReply(Rejection),
+    /// It waits for this answer to a request HEAD, without a body.
+    AfterReplyToHead(Rejection),
     /// The client waits for nothing, and the connection is closed without an answer.
     Silent,
 }
@@ -36,17 +38,22 @@ pub(super) enum End {
 pub(super) async fn close(stream: Stream, end: End) {
     match end {
         End::Graceful => linger(stream, None).await,
-        End::AfterReply(rejection) => linger(stream, Some(&rejection)).await,
+        End::AfterReply(rejection) => {
+            linger(stream, Some(reply::last_http1(&rejection, true))).await;
+        }
+        End::AfterReplyToHead(rejection) => {
+            linger(stream, Some(reply::last_http1(&rejection, false))).await;
+        }
         End::Silent => {}
     }
 }
 
 /// Sends the last answer, if there is one, ends this side, and waits for the client to read it and
 /// to end its own.
-async fn linger(mut stream: Stream, last: Option<&Rejection>) {
+async fn linger(mut stream: Stream, last: Option<Vec<u8>>) {
     let end_own_side = async {
-        if let Some(rejection) = last {
-            stream.write_all(&reply::last_http1(rejection)).await?;
+        if let Some(last) = last {
+            stream.write_all(&last).await?;
         }
         stream.shutdown().await
     };

@@ -5,7 +5,6 @@
 //! only a body that has not come with its head, from its first wait to its end, however it drips in.
 
 use std::{
-    io,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -16,6 +15,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::activity::RequestGuard;
 use crate::{
+    body::BodyError,
     handlers::Handlers,
     head::Head,
     rejection::Rejection,
@@ -35,7 +35,7 @@ pub(super) async fn answer<B>(
     in_work: &RequestGuard,
 ) -> Reply
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
 {
     let mut body = Receiving { body, in_work, state: BodyArrival::Arrived };
     let reply = handlers.answer(head, &mut body).await;
@@ -64,14 +64,14 @@ enum BodyArrival {
     Evicted,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Receiving<'_, B> {
+impl<B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin> Body for Receiving<'_, B> {
     type Data = Bytes;
-    type Error = io::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         match Pin::new(&mut *this.body).poll_frame(cx) {
             Poll::Pending => {
@@ -87,11 +87,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Receiving<'_, B> {
                     this.state = BodyArrival::Arrived;
                     if !this.in_work.end_receiving() {
                         this.state = BodyArrival::Evicted;
-                        return Poll::Ready(Some(Err(io::ErrorKind::ConnectionAborted.into())));
+                        return Poll::Ready(Some(Err(BodyError::Broken)));
                     }
                 }
-                let ends_early = |_| io::ErrorKind::UnexpectedEof.into();
-                Poll::Ready(frame.map(|frame| frame.map_err(ends_early)))
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Interrupts a connection's work from outside: a time limit has passed, or the service stops.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{mem, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,8 @@ pub(super) struct Interruptions {
     /// One future for many pieces of work: most of them are done before it is polled, and one for
     /// each would register with the token and the timer again and again.
     next: Pin<Box<dyn Future<Output = Signal> + Send>>,
+    /// The last answers have a time limit of their own.
+    is_last: bool,
 }
 
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl Interruptions {
             Arc::clone(&http),
             shutdown.clone(),
         ));
-        Self { activity, http, shutdown, next }
+        Self { activity, http, shutdown, next, is_last: false }
     }
 
     /// Returns the result of the work, unless something interrupts it. Work that is ready is not
@@ -81,6 +83,22 @@ impl Interruptions {
         let (activity, http) = (Arc::clone(&self.activity), Arc::clone(&self.http));
         self.next =
             Box::pin(async move { Signal::TimedOut(timeout(&activity, &http, first_check).await) });
+    }
+
+    /// Goes on while the service stops and answers are still being written, for which the client has so much
+    /// time from the first call on. The other time limits hold as well.
+    pub(super) fn only_last_answers(&mut self, time: Duration) {
+        if mem::replace(&mut self.is_last, true) {
+            return;
+        }
+        let (activity, http) = (Arc::clone(&self.activity), Arc::clone(&self.http));
+        let (now, end) = (Instant::now(), sleep(time));
+        self.next = Box::pin(async move {
+            tokio::select! {
+                timeout = timeout(&activity, &http, now) => Signal::TimedOut(timeout),
+                () = end => Signal::TimedOut(Timeout::Idle),
+            }
+        });
     }
 
     /// Goes on after the client was told to end the connection: looks after each such time whether a

@@ -6,7 +6,7 @@ use push_tests::eventually;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use crate::hostile::{
@@ -56,6 +56,41 @@ async fn slow_bodies_from_many_addresses_shut_no_other_out() {
 }
 
 #[tokio::test]
+async fn clients_that_never_read_their_answers_shut_no_other_out() {
+    const ATTACKERS: u8 = 40;
+    let ask = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(3);
+    let service = Service::start(&["--max-connections=40"]).await;
+    let deaf = async |n: u8| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, 2 + n % 2), 0).into()).unwrap();
+        let mut deaf = timeout(DEADLINE, socket.connect(service.address)).await.unwrap().unwrap();
+        // It may have been answered 503 already.
+        let _ = deaf.write_all(&ask).await;
+        deaf
+    };
+    let mut attackers = Vec::new();
+    for n in 0..ATTACKERS {
+        attackers.push(deaf(n).await);
+    }
+    // They take nothing, and their connections are new no longer.
+    sleep(Duration::from_millis(1500)).await;
+    let evicted = service.counter(EVICTED);
+    for n in 0..20 {
+        // The address of `Connection` is 127.0.0.1.
+        let mut connection = Connection::open(service.address).await;
+        connection.send(Request::push(&service, VALID).bytes()).await;
+        let answer = connection.try_answer().await;
+        assert!(matches!(&answer, Ok(Some(answer)) if answer.http == 200), "{n}: {answer:?}");
+        drop(connection);
+        attackers.push(deaf(n).await);
+    }
+    assert!(service.counter(EVICTED) > evicted, "the attackers took all room");
+    drop(attackers);
+    service.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_connection_that_makes_room_says_so_over_http_2() {
     let service = Service::start(&["--max-connections=1"]).await;
     let mut first = connect([127, 0, 0, 2], &service).await;
@@ -95,7 +130,7 @@ async fn a_push_over_a_connection_that_makes_room_is_answered_or_was_not_taken()
         let first = connection.try_answer().await;
         answered += usize::from(matches!(&first, Ok(Some(answer)) if answer.http == 200));
         // From now on it may be closed; the next push races with that.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        sleep(Duration::from_millis(100)).await;
         let evicted = service.counter(EVICTED);
         let newcomers = async {
             for _ in 0..3 {

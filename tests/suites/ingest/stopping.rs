@@ -81,6 +81,21 @@ async fn a_client_that_reads_late_gets_its_answers_and_holds_a_stopping_service_
 }
 
 #[tokio::test]
+async fn clients_that_never_read_their_answers_hold_no_stop_up() {
+    let service = Service::start(&["--tune=idle-timeout=1h"]).await;
+    let mut deaf = TcpStream::connect(service.address).await.unwrap();
+    let many = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(200);
+    let _ = timeout(STALLED, deaf.write_all(&many)).await;
+    // Until the service can only wait for the client to read.
+    tokio::time::sleep(STALLED).await;
+    let told = Instant::now();
+    service.stop().await.expect("no connection is cut off at the drain deadline");
+    let took = told.elapsed();
+    assert!(took > STALLED, "after {took:?}: the answers were not waited for");
+    drop(deaf);
+}
+
+#[tokio::test]
 async fn what_does_not_end_is_cut_off_at_the_drain_deadline() {
     let service = Service::start(&["--drain-deadline=1s"]).await;
     let push = Request::push(&service, VALID);

@@ -53,7 +53,7 @@ impl BatchHandler {
         &self,
         app: &str,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
         let logins = &self.pushes.logins;
         let caller = logins.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
@@ -69,7 +69,7 @@ impl BatchHandler {
         &self,
         cached: &CachedApp,
         head: &Head<'_>,
-        body: &mut RequestBody<'_, impl Body<Data = Bytes> + Unpin>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
         cached.check_takes_pushes().await?;
         if let Some(limits) = &cached.limits

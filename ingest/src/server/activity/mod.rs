@@ -37,8 +37,10 @@ const ANSWERING: u8 = 4;
 
 /// The time after a request for which its connection is kept in any case: the answer may be on its way.
 const AFTER_ANSWER: Duration = Duration::from_millis(100);
-/// The time for which a connection is kept in any case while its client reads a long answer.
+/// The time from which on a connection counts as idle although its client still reads a long answer.
 const WHILE_ANSWERING: Duration = Duration::from_secs(10);
+/// The time for which a connection is kept in any case while its client takes nothing of an answer.
+const WHILE_UNREAD: Duration = Duration::from_secs(1);
 /// The time for which a connection is kept in any case while a request waits for its body, and the age of one
 /// without a first request from which on it may be evicted before others.
 const WHILE_RECEIVING: Duration = Duration::from_secs(1);
@@ -51,6 +53,9 @@ pub(super) struct Activity {
     /// The beginning of the phase, in milliseconds since the accept. While requests are in work: when the
     /// last of them began to wait for its body.
     since: AtomicU64,
+    /// The time at which the client last took a part of an answer that is not whole, in milliseconds since
+    /// the accept.
+    took: AtomicU64,
     requests: Requests,
     /// This is HTTP/2, in which bytes that arrive need not be a request's head.
     multiplexed: AtomicBool,
@@ -71,6 +76,8 @@ pub(super) enum Timeout {
 pub(super) enum Evictable {
     /// It was only just accepted: its first request may be on the way.
     New(Duration),
+    /// Its client takes nothing of an answer.
+    Unread(Duration),
     /// All requests in work wait for their bodies: nothing was accepted that could be lost.
     Receiving(Duration),
     /// Nothing is in work.
@@ -82,8 +89,9 @@ impl Evictable {
     pub(super) const fn rank(self) -> (u8, Duration) {
         match self {
             Self::New(lasts) => (0, lasts),
-            Self::Receiving(lasts) => (1, lasts),
-            Self::Idle(lasts) => (2, lasts),
+            Self::Unread(lasts) => (1, lasts),
+            Self::Receiving(lasts) => (2, lasts),
+            Self::Idle(lasts) => (3, lasts),
         }
     }
 }
@@ -102,6 +110,7 @@ impl Activity {
             accepted: now,
             phase: AtomicU8::new(NEW),
             since: AtomicU64::new(0),
+            took: AtomicU64::new(0),
             requests: Requests::default(),
             multiplexed: AtomicBool::new(false),
         }
@@ -113,8 +122,11 @@ impl Activity {
     }
 
     fn note_time(&self, now: Instant) {
-        let since = self.age(now).as_millis();
-        self.since.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.since.store(self.age_in_millis(now), Ordering::Relaxed);
+    }
+
+    fn age_in_millis(&self, now: Instant) -> u64 {
+        u64::try_from(self.age(now).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Notes that bytes were received.
@@ -178,7 +190,12 @@ impl Activity {
             NEW | HEAD if lasts < WHILE_RECEIVING => return Some(Evictable::New(lasts)),
             NEW | HEAD => true,
             IDLE => lasts >= AFTER_ANSWER,
-            ANSWERING => lasts >= WHILE_ANSWERING,
+            ANSWERING if lasts < WHILE_ANSWERING => {
+                let took = Duration::from_millis(self.took.load(Ordering::Relaxed));
+                let unread = lasts.min(self.age(now).saturating_sub(took));
+                return (unread >= WHILE_UNREAD).then_some(Evictable::Unread(unread));
+            }
+            ANSWERING => true,
             _ => false,
         };
         is_idle.then_some(Evictable::Idle(lasts))
@@ -235,6 +252,13 @@ impl RequestGuard {
         drop(self);
         activity.phase.store(ANSWERING, Ordering::Relaxed);
         AnswerGuard(activity)
+    }
+}
+
+impl AnswerGuard {
+    /// Notes that the client took a part of the answer, and more is to come.
+    pub(super) fn took_a_part(&self) {
+        self.0.took.store(self.0.age_in_millis(Instant::now()), Ordering::Relaxed);
     }
 }
 
@@ -324,16 +348,37 @@ mod tests {
         tokio::time::advance(100 * SECOND).await;
         assert_eq!(evictable(), None, "a request is in work");
         let answer = request.answer();
-        tokio::time::advance(9 * SECOND).await;
-        assert_eq!(evictable(), None, "the answer is being written");
+        for _ in 0..9 {
+            assert_eq!(evictable(), None, "the answer is being read");
+            tokio::time::advance(SECOND).await;
+            answer.took_a_part();
+        }
         tokio::time::advance(SECOND).await;
-        let unread = Some(Evictable::Idle(10 * SECOND));
-        assert_eq!(evictable(), unread, "the client does not read");
+        let slow = Some(Evictable::Idle(10 * SECOND));
+        assert_eq!(evictable(), slow, "the client takes its time");
         drop(answer);
         drop(activity.begin_request().unwrap());
         assert_eq!(evictable(), None, "the answer is on its way");
         tokio::time::advance(AFTER_ANSWER).await;
         assert_eq!(evictable(), Some(Evictable::Idle(AFTER_ANSWER)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_client_takes_nothing_of_an_answer_is_closed_before_new_ones() {
+        let activity = Arc::new(Activity::new(Instant::now()));
+        let evictable = || activity.evictable(Instant::now());
+        let request = activity.begin_request().unwrap();
+        tokio::time::advance(5 * SECOND).await;
+        let answer = request.answer();
+        tokio::time::advance(SECOND / 2).await;
+        answer.took_a_part();
+        tokio::time::advance(SECOND / 2).await;
+        assert_eq!(evictable(), None, "it took a part half a second ago");
+        tokio::time::advance(SECOND / 2).await;
+        assert_eq!(evictable(), Some(Evictable::Unread(SECOND)));
+        assert!(evictable() > Activity::new(Instant::now()).evictable(Instant::now()));
+        assert!(evictable() < Some(Evictable::Receiving(Duration::ZERO)));
+        assert!(activity.evict());
     }
 
     #[tokio::test(start_paused = true)]

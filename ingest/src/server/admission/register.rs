@@ -1,7 +1,7 @@
 //! The connections that are served, and the rule by which one of them is closed for a new one.
 //!
-//! - An idle connection is closed before one whose requests all wait for their bodies, and that before one
-//!   that is new. Nothing else is closed.
+//! - An idle connection is closed before one whose requests all wait for their bodies, that before one
+//!   whose client takes nothing of its answer, and that before one that is new. Nothing else is closed.
 //! - The address that has the most connections loses one first, and of these the one that has been idle
 //!   for the longest.
 //! - A connection that is not idle is closed only for a newcomer of its own address or of one that has

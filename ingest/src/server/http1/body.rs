@@ -13,10 +13,13 @@ use tokio::io::AsyncWrite;
 use tokio_util::io::poll_read_buf;
 
 use super::{
-    chunks::{Chunks, Decoded},
+    chunks::{Chunks, Decoded, NotChunks},
     head::Framing,
 };
-use crate::{body::discard, server::stream::Stream};
+use crate::{
+    body::{BodyError, discard},
+    server::stream::Stream,
+};
 
 /// The size of the largest read, in bytes.
 const MAX_READ: usize = 64 * 1024;
@@ -39,7 +42,8 @@ pub(super) struct Http1Body<'a> {
     to_come: ToCome,
     /// The rest of [`CONTINUE`] that is not written yet.
     to_write: Option<&'static [u8]>,
-    /// The number of bytes that have come, with the head and over the stream.
+    /// The number of bytes of the body itself that have come, with the head and over the stream. What frames
+    /// them counts against no memory, and so makes no read larger.
     came: usize,
     buffer: BytesMut,
 }
@@ -117,12 +121,12 @@ impl<'a> Http1Body<'a> {
 
 impl Body for Http1Body<'_> {
     type Data = Bytes;
-    type Error = io::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Self { stream, arrived, taken: _, to_come, to_write, came, buffer } = self.get_mut();
         if !arrived.is_empty() {
             let data = Bytes::copy_from_slice(mem::take(arrived));
@@ -140,13 +144,16 @@ impl Body for Http1Body<'_> {
             }
             ToCome::Chunked(chunks) => loop {
                 match chunks.decode() {
-                    Ok(Decoded::Data(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                    Ok(Decoded::Data(data)) => {
+                        *came += data.len();
+                        return Poll::Ready(Some(Ok(Frame::data(data))));
+                    }
                     Ok(Decoded::End) => return Poll::Ready(None),
                     Ok(Decoded::Partial) => {
                         let buffer = &mut chunks.buffer;
-                        *came += ready!(Self::poll_stream(stream, to_write, buffer, size, cx))?;
+                        ready!(Self::poll_stream(stream, to_write, buffer, size, cx))?;
                     }
-                    Err(_) => return Poll::Ready(Some(Err(io::ErrorKind::InvalidData.into()))),
+                    Err(NotChunks) => return Poll::Ready(Some(Err(BodyError::NotChunks))),
                 }
             },
         }
@@ -173,7 +180,8 @@ impl ToCome {
         if let Self::Chunked(chunks) = self
             && chunks.is_ended()
         {
-            *received = mem::take(&mut chunks.buffer);
+            // Copied, because an idle connection must not hold the room of a whole body.
+            received.extend_from_slice(&chunks.buffer);
             *self = Self::Sized(0);
         }
     }
@@ -198,5 +206,70 @@ impl ToCome {
         *self = body.to_come;
         self.give_back(received);
         is_dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use http_body_util::BodyExt as _;
+    use tokio::{
+        io::AsyncWriteExt as _,
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    /// A client, and the stream on which the service has it.
+    async fn connection() -> (TcpStream, Stream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (client, Stream::Clear(listener.accept().await.unwrap().0))
+    }
+
+    #[tokio::test]
+    async fn what_came_behind_a_large_chunked_body_is_given_back_without_its_room() {
+        let (mut client, mut stream) = connection().await;
+        let chunk = [b"10000\r\n".as_slice(), &[b'x'; 0x10000], b"\r\n"].concat();
+        let sent = [chunk.repeat(3), b"0\r\n\r\nGET /".to_vec()].concat();
+        let sending = tokio::spawn(async move { client.write_all(&sent).await.map(|()| client) });
+        let mut body = Http1Body::new(&mut stream, b"", Framing::Chunked, false);
+        let mut data = 0;
+        while let Some(frame) = body.frame().await {
+            data += frame.unwrap().into_data().unwrap().len();
+        }
+        assert_eq!(data, 3 * 0x10000);
+        let (_, mut to_come) = body.into_rest();
+        let mut received = BytesMut::new();
+        while received.is_empty() {
+            to_come.give_back(&mut received);
+            if received.is_empty() {
+                stream_read(&mut stream, &mut received).await;
+            }
+        }
+        assert!(b"GET /".starts_with(&received), "{received:?}");
+        assert!(!received.try_reclaim(MAX_READ / 4), "it holds the room of the body");
+        drop(sending.await.unwrap().unwrap());
+    }
+
+    async fn stream_read(stream: &mut Stream, received: &mut BytesMut) {
+        let read = poll_fn(|cx| poll_read_buf(Pin::new(&mut *stream), cx, received));
+        assert!(read.await.unwrap() > 0);
+    }
+
+    #[tokio::test]
+    async fn a_body_of_tiny_chunks_holds_no_more_than_a_read_beside_its_data() {
+        let (mut client, mut stream) = connection().await;
+        let sent = b"0000000000000001\r\nx\r\n".repeat(4000);
+        let sending = tokio::spawn(async move { client.write_all(&sent).await.map(|()| client) });
+        let mut body = Http1Body::new(&mut stream, b"", Framing::Chunked, false);
+        for _ in 0..4000 {
+            body.frame().await.unwrap().unwrap();
+            let ToCome::Chunked(chunks) = &body.to_come else { panic!("not chunked") };
+            let held = chunks.buffer.capacity();
+            assert!(held <= 2 * FIRST_READ, "{held} bytes");
+        }
+        drop(sending.await.unwrap().unwrap());
     }
 }

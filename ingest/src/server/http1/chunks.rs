@@ -1,5 +1,6 @@
-//! The chunked transfer coding (RFC 9112 section 7.1), read strictly: every line ends with CRLF, a size
-//! is hexadecimal digits and nothing else, and extensions and trailers are bounded and dropped.
+//! The chunked transfer coding (RFC 9112 section 7.1), read strictly: every line ends with CRLF and has no
+//! control characters but tabs. A size is hexadecimal digits, with blanks behind it only before an
+//! extension. Extensions and trailers are bounded and dropped.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderName;
@@ -141,7 +142,9 @@ impl Chunks {
 fn split_size(line: &[u8]) -> Result<(u64, usize), NotChunks> {
     let digits = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
     let (size, extensions) = line.split_at(digits);
-    if digits > MAX_DIGITS || !matches!(extensions.trim_ascii_start(), [] | [b';', ..]) {
+    let blanks = extensions.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+    let are_extensions = extensions.is_empty() || extensions[blanks..].starts_with(b";");
+    if digits > MAX_DIGITS || !are_extensions {
         return Err(NotChunks);
     }
     let size = str::from_utf8(size).ok().and_then(|size| u64::from_str_radix(size, 16).ok());
@@ -178,7 +181,7 @@ mod tests {
         for bytes in [
             &b"5\r\nhello\r\n0\r\n\r\nGET /"[..],
             b"1\r\nh\r\n004\r\nello\r\n000\r\n\r\nGET /",
-            b"5;name=\"value\" ; other\r\nhello\r\n0 ;x\r\nTrailer: ignored\r\n\r\nGET /",
+            b"5;name=\"value\" ; other\r\nhello\r\n0 \t;\tx\r\nTrailer: ignored\r\n\r\nGET /",
         ] {
             for piece in 1..bytes.len() {
                 let decoded = Ok(Some((b"hello".to_vec(), b"GET /".to_vec())));
@@ -202,6 +205,12 @@ mod tests {
             b"-5\r\nhello\r\n0\r\n\r\n",
             b" 5\r\nhello\r\n0\r\n\r\n",
             b"5 5\r\nhello\r\n0\r\n\r\n",
+            b"5 \r\nhello\r\n0\r\n\r\n",
+            b"5\t\r\nhello\r\n0\r\n\r\n",
+            b"5\x0c;x\r\nhello\r\n0\r\n\r\n",
+            b"5;\0\r\nhello\r\n0\r\n\r\n",
+            b"5;x=\"\x7f\"\r\nhello\r\n0\r\n\r\n",
+            b"5\r\nhello\r\n0 \r\n\r\n",
             b"\r\nhello\r\n0\r\n\r\n",
             b";x\r\n\r\n",
             b"5;x\ry\r\nhello\r\n0\r\n\r\n",

@@ -2,9 +2,10 @@
 //!
 //! A service and the proxy before it must agree where a request ends: if they don't, what one
 //! takes for a body is the next request for the other, with another client's credentials. So a
-//! head with anything that two readers may read differently is refused (RFC 9112 sections 3.2, 6.1
-//! and 6.3): no `Host`, or two; a length besides a transfer coding; two lengths, even if they are
-//! equal; any coding but one `chunked`; a transfer coding in HTTP/1.0.
+//! head is refused that leaves a doubt about its host or its body (RFC 9112 sections 3.2, 6.1 and 6.3):
+//! no `Host`, or two; a length besides a transfer coding; two lengths, even if they are equal; any
+//! coding but one `chunked`; a transfer coding in HTTP/1.0. A line may end with LF alone, which section
+//! 2.2 allows; CR alone ends none.
 
 use std::mem::MaybeUninit;
 

@@ -19,7 +19,9 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use bytes::Buf;
+use std::mem;
+
+use bytes::{Buf, BytesMut};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::Instant,
@@ -31,7 +33,7 @@ use self::{
 };
 use super::{
     activity::Timeout,
-    close::End,
+    close::{End, LAST_ANSWER},
     connection::Connection,
     receiving::{self, MAKES_ROOM},
     stream::Stream,
@@ -41,6 +43,8 @@ use crate::{client::Peer, rejection::Rejection, reply::Date};
 
 /// The size of the smallest read, in bytes.
 const MIN_READ: usize = 4096;
+/// A buffer of this size is not kept while a connection is idle, in bytes.
+const MAX_KEPT: usize = 4 * MIN_READ;
 /// A head that takes more reads than this is not parsed again until it is whole: a head that comes
 /// byte by byte would be parsed once for each byte.
 const EARLY_PARSES: usize = 8;
@@ -76,15 +80,19 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                     || ends_a_head(&received, seen);
                 match is_parsed.then(|| parse(&received, http.max_header, &peer)) {
                     Some(Parsed::Request(request)) => break request,
-                    Some(Parsed::Refused(why)) => break 'connection End::AfterReply(why),
+                    Some(Parsed::Refused(why)) => break 'connection refused(why, &received),
                     Some(Parsed::Partial) | None => activity.received(),
                 }
                 (reads, seen) = (reads + 1, received.len());
             }
+            // An idle connection does not keep the room of a large head, or of what came behind a body.
+            if received.is_empty() && received.try_reclaim(MAX_KEPT) {
+                received = BytesMut::new();
+            }
             received.reserve(MIN_READ);
             match interruptions.run(stream.read_buf(&mut received)).await {
                 Ok(0) if received.is_empty() => break 'connection End::Graceful,
-                Ok(0) => break 'connection End::AfterReply(Rejection::NotHttp),
+                Ok(0) => break 'connection refused(Rejection::NotHttp, &received),
                 Ok(_) => {}
                 Err(Interruption::Failed(error)) => break 'connection failed(&peer, &error),
                 Err(Interruption::Shutdown) if received.is_empty() => {
@@ -92,13 +100,15 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
                 }
                 Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),
                 Err(Interruption::TimedOut(Timeout::Head)) => {
-                    break 'connection End::AfterReply(Rejection::HeadTimeout);
+                    break 'connection refused(Rejection::HeadTimeout, &received);
                 }
                 Err(Interruption::TimedOut(Timeout::Idle)) => break 'connection End::Silent,
             }
         };
 
-        let Some(in_work) = activity.begin_request() else { break End::AfterReply(MAKES_ROOM) };
+        let Some(in_work) = activity.begin_request() else {
+            break refused(MAKES_ROOM, &received);
+        };
         let (is_last, has_body) = (request.is_last, request.answer_has_body);
         let (head_bytes, after_head) = (request.head_bytes, &received[request.head_bytes..]);
         let expects = request.head.expects;
@@ -108,10 +118,14 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
         received.advance(head_bytes + taken);
         to_come.give_back(&mut received);
         reply.close |= is_last || interruptions.is_stopping();
+        let is_last = reply.close;
         let answering = in_work.answer();
 
-        reply.write_http1(&mut date, has_body, &mut answer);
-        let mut rest = answer.as_slice();
+        if interruptions.is_stopping() {
+            interruptions.only_last_answers(LAST_ANSWER);
+        }
+        let long_body = reply.write_http1(&mut date, has_body, &mut answer);
+        let (mut rest, mut behind) = (answer.as_slice(), &long_body[..]);
         loop {
             let written = async {
                 match rest {
@@ -122,19 +136,27 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
             };
             match interruptions.run(written).await {
                 Ok(_) if rest.is_empty() => break,
-                Ok(written) => rest = &rest[written..],
+                Ok(written) => {
+                    rest = &rest[written..];
+                    if rest.is_empty() {
+                        rest = mem::take(&mut behind);
+                    }
+                    if !rest.is_empty() {
+                        answering.took_a_part();
+                    }
+                }
                 Err(Interruption::Failed(error)) => break 'connection failed(&peer, &error),
-                Err(Interruption::Shutdown) => interruptions.only_timeouts(Instant::now()),
+                Err(Interruption::Shutdown) => interruptions.only_last_answers(LAST_ANSWER),
                 // The client does not read its answer.
                 Err(Interruption::TimedOut(_)) => break 'connection End::Silent,
             }
         }
         drop(answering);
-        // An idle connection does not keep the memory of a large answer.
         answer.clear();
         answer.shrink_to(MIN_READ);
+        drop((long_body, reply));
         // The service may have begun to stop while the client took its time to read.
-        if reply.close || (received.is_empty() && interruptions.is_stopping()) {
+        if is_last || (received.is_empty() && interruptions.is_stopping()) {
             break End::Graceful;
         }
         if !to_come.discard(&mut stream, &mut received, http.max_body).await {
@@ -148,6 +170,12 @@ pub(super) async fn serve(connection: Connection) -> (Stream, End) {
 fn ends_a_head(received: &[u8], seen: usize) -> bool {
     let from = seen.saturating_sub(b"\n\r".len());
     received[from..].windows(2).any(|two| two == b"\n\n" || two == b"\n\r")
+}
+
+/// Returns the end of a connection after a head that is refused. The answer to HEAD has no body (RFC 9110
+/// section 9.3.2).
+fn refused(why: Rejection, head: &[u8]) -> End {
+    if head.starts_with(b"HEAD ") { End::AfterReplyToHead(why) } else { End::AfterReply(why) }
 }
 
 fn failed(peer: &Peer, error: &std::io::Error) -> End {

@@ -15,6 +15,7 @@ pub(super) fn path<'a>(method: &Method, target: &'a str) -> Option<&'a str> {
     }
     match (method, target) {
         // The authority that a proxy would connect to. This service has no such path.
+        (&Method::CONNECT, "*") => None,
         (&Method::CONNECT, authority) => is_authority(authority).then_some(""),
         (_, "*") => Some(target),
         (_, target) if target.starts_with('/') => target.split('?').next(),
@@ -68,5 +69,6 @@ mod tests {
         }
         assert_eq!(path(&Method::CONNECT, "push:443"), Some(""));
         assert_eq!(path(&Method::CONNECT, "/"), None);
+        assert_eq!(path(&Method::CONNECT, "*"), None);
     }
 }

@@ -33,6 +33,13 @@ async fn what_is_not_http_is_answered_400_in_the_documented_shape() {
             assert_eq!(u64::from(answer.http), answer.status(), "{bytes:?}");
             assert!(connection.is_ended().await, "{bytes:?}");
         }
+        for (head, status) in [("bad header".to_owned(), 400), ("x".repeat(20_000), 431)] {
+            let mut connection = Connection::open(service.address).await;
+            connection.send(format!("HEAD / HTTP/1.1\r\n{head}: \r\n\r\n")).await;
+            let answer = connection.rest().await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            assert!(answer.ends_with("\r\n\r\n"), "an answer to HEAD has no body: {answer}");
+        }
         service.stop().await.unwrap();
     })
     .await;
@@ -109,9 +116,10 @@ async fn old_and_unusual_requests_are_answered() {
 async fn a_broken_chunk_is_answered() {
     Service::run(&[], async |service| {
         let head = Request::push(&service, "").chunked(1).head();
+        let broken = "Message illegal: the chunked encoding of the body is broken";
         for chunk in [&b"xyz\r\n"[..], b"5\r\nabcdefghi\r\n", b"ffffffffffffffffff\r\n"] {
             let answer = ask(service.address, [&head[..], chunk].concat()).await;
-            answer.expect(400, 21005, "Message illegal: the body ends early");
+            answer.expect(400, 21005, broken);
             assert_eq!(answer.header("connection"), Some("close"));
         }
         service.stop().await.unwrap();

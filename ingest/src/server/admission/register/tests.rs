@@ -175,6 +175,28 @@ async fn where_none_is_idle_one_that_waits_for_its_body_is_closed_and_no_other()
 }
 
 #[tokio::test(start_paused = true)]
+async fn clients_that_do_not_read_make_room_for_an_address_that_has_fewer_connections() {
+    let mut world = World::default();
+    let (deaf, few, many) = (client(1), client(2), client(3));
+    world.open(deaf, 3);
+    world.open(many, 4);
+    let mut requests: Vec<_> =
+        world.tasks.iter().map(|(_, a, _)| a.begin_request().unwrap()).collect();
+    let _in_work = requests.split_off(3);
+    let _answers: Vec<_> = requests.into_iter().map(|request| request.answer()).collect();
+    tokio::time::advance(SECOND / 2).await;
+    assert_eq!(world.register.evict_for(few, Instant::now()), None, "they may still read");
+    tokio::time::advance(SECOND / 2).await;
+    assert_eq!(world.register.evict_for(many, Instant::now()), None, "it has more than they");
+    tokio::time::advance(SECOND).await;
+    for left in [2, 1, 0] {
+        assert!(world.register.evict_for(few, Instant::now()).is_some());
+        assert_eq!((world.open_of(deaf).await, world.open_of(many).await), (left, 4));
+    }
+    assert_eq!(world.register.evict_for(few, Instant::now()), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_is_told_to_end_unless_too_many_were_and_is_cut_off_if_it_does_not() {
     let mut world = World::default();
     let proxy = client(1);
