@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
+use crate::server::activity::RequestGuard;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -183,7 +184,7 @@ async fn clients_that_do_not_read_make_room_for_an_address_that_has_fewer_connec
     let mut requests: Vec<_> =
         world.tasks.iter().map(|(_, a, _)| a.begin_request().unwrap()).collect();
     let _in_work = requests.split_off(3);
-    let _answers: Vec<_> = requests.into_iter().map(|request| request.answer()).collect();
+    let _answers: Vec<_> = requests.into_iter().map(RequestGuard::answer).collect();
     tokio::time::advance(SECOND / 2).await;
     assert_eq!(world.register.evict_for(few, Instant::now()), None, "they may still read");
     tokio::time::advance(SECOND / 2).await;
