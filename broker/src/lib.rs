@@ -290,7 +290,7 @@ mod tests {
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
             let worker = admission.admit(peer).unwrap();
-            // That many may come while the worker logs in, even if all other workers are connected.
+            // As many idle connections as may open while this worker logs in and all others are connected.
             for _ in 1..UNAUTHENTICATED_WORKERS {
                 idle.push(admission.admit(peer).unwrap());
                 // A displaced connection ends.

@@ -73,7 +73,7 @@ async fn clients_that_never_read_their_answers_shut_no_other_out() {
     for n in 0..ATTACKERS {
         attackers.push(deaf(n).await);
     }
-    // They take nothing, and their connections are new no longer.
+    // A client that takes nothing makes room only after a second, which this test cannot shorten.
     sleep(Duration::from_millis(1500)).await;
     let evicted = service.counter(EVICTED);
     for n in 0..20 {

@@ -42,7 +42,7 @@ struct Service {
     devices: String,
     /// The program that has the broker.
     broker: Program,
-    /// Whether `ingest` answers brokers.
+    /// True if `ingest` answers brokers.
     answers_brokers: bool,
 }
 

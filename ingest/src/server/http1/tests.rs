@@ -236,7 +236,7 @@ fn what_is_read_is_what_hyper_reads() {
             let by_hyper = runtime.block_on(by_hyper(&bytes));
             let Some(by_hyper) = by_hyper else { return Err(TestCaseError::fail("refused")) };
             prop_assert_eq!(&by_hyper.head, &ours.head);
-            // Of a body that is refused here, hyper may read more: it is less strict.
+            // Hyper is less strict, so it may accept a body that is refused here.
             if ours.body.is_some() {
                 prop_assert_eq!(by_hyper.body, ours.body);
             }
