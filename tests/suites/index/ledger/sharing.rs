@@ -76,7 +76,10 @@ pub(crate) async fn a_quiet_app_keeps_its_history_while_a_loud_one_overflows_the
             ids.push(MessageId::issue_at(&app.id, AudienceKind::Named, at));
         }
     }
-    finish_all(ledger, &quiet, &of_quiet).await;
+    // One after the other: pages go in the order in which they were begun.
+    for message in &of_quiet {
+        finish(ledger, &quiet, *message).await;
+    }
     finish_all(ledger, &loud, &of_loud).await;
     let bytes = measure(ledger).await;
     let history = rounds(ledger, bytes / 2).await.history;
