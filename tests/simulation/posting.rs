@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use push_model::{
     envelope::{JobMarks, encode_job, encode_job_envelope},
+    hints::Hints,
     ids::{ClientId, MessageId},
     message::{Audience, Payload},
     time::UnixMillis,
@@ -31,6 +32,7 @@ pub(crate) fn accept(
         kind: 2,
         notification: None,
         data: Some(BTreeMap::new()),
+        hints: Hints::default(),
         accepted_at,
         sequence: accepted_at.0 * 1000,
         expires_at,

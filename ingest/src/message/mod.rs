@@ -21,6 +21,7 @@ mod whole_number;
 use std::collections::BTreeMap;
 
 use push_model::{
+    hints::Hints,
     ids::{AppId, AudienceKind, MessageId},
     message::{Audience, Notification, Payload},
     text::Text,
@@ -191,6 +192,7 @@ impl<'a> Push<'a> {
             kind,
             notification,
             data,
+            hints: Hints::default(),
             accepted_at,
             sequence,
             expires_at: accepted_at.plus_seconds(self.time_to_live),

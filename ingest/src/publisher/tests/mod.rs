@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use push_model::{
     envelope::{JobMarks, encode_job},
+    hints::Hints,
     ids::MessageId,
     message::{Audience, Payload},
     time::UnixMillis,
@@ -47,6 +48,7 @@ fn job(bytes: usize) -> Vec<u8> {
         kind: 2,
         notification: None,
         data: Some([("k".into(), "x".repeat(bytes).into())].into()),
+        hints: Hints::default(),
         accepted_at: UnixMillis(0),
         sequence: 0,
         expires_at: UnixMillis(1),

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    hints::Hints,
     ids::{AppId, AudienceKind, ClientId, MessageId},
     targeting::Targeting,
     text::{Literal, Text},
@@ -31,6 +32,9 @@ pub struct Payload<'a> {
     /// With type 2.
     #[serde(borrow, skip_serializing_if = "Option::is_none", default)]
     pub data: Option<BTreeMap<Text<'a>, Text<'a>>>,
+    /// As fields of their own, each only if the push has it.
+    #[serde(flatten, borrow)]
+    pub hints: Hints<'a>,
     /// Unix milliseconds.
     pub accepted_at: UnixMillis,
     /// By which a device sorts messages: Unix microseconds at acceptance, strictly increasing within one

@@ -6,11 +6,13 @@
 //! - `open_broadcast`: the devices that are left of a broadcast
 //! - `report`: the public report on a message
 //! - `codes`: the public codes of the push endpoint
+//! - `hints`: what a push asks of the systems that deliver and show it
 //! - `fingerprint`: tells two bodies under one idempotency key apart
 
 pub mod codes;
 pub mod envelope;
 pub mod fingerprint;
+pub mod hints;
 pub mod ledger;
 pub mod message;
 pub mod open_broadcast;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use uuid::fmt::Hyphenated;
 
 use crate::{
+    hints::Hints,
     message::{Audience, Notification, Payload},
     trace_parent::TraceParent,
 };
@@ -70,8 +71,17 @@ pub fn write_job(
 }
 
 fn write_payload(out: &mut Vec<u8>, payload: &Payload<'_>) -> Result<(), serde_json::Error> {
-    let Payload { message_id, app_id, kind, notification, data, accepted_at, sequence, expires_at } =
-        payload;
+    let Payload {
+        message_id,
+        app_id,
+        kind,
+        notification,
+        data,
+        hints,
+        accepted_at,
+        sequence,
+        expires_at,
+    } = payload;
     text(out, r#"{"message_id":""#);
     text(out, message_id.as_uuid().as_hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH]));
     text(out, r#"","app_id":""#);
@@ -82,6 +92,7 @@ fn write_payload(out: &mut Vec<u8>, payload: &Payload<'_>) -> Result<(), serde_j
         write_notification(out, notification)?;
     }
     optional(out, r#","data":"#, data)?;
+    write_hints(out, hints)?;
     field(out, r#","accepted_at":"#, accepted_at)?;
     field(out, r#","sequence":"#, sequence)?;
     field(out, r#","expires_at":"#, expires_at)?;
@@ -117,6 +128,17 @@ fn write_notification(
     Ok(())
 }
 
+fn write_hints(out: &mut Vec<u8>, hints: &Hints<'_>) -> Result<(), serde_json::Error> {
+    let Hints { priority, collapse_key, channel_id, category, image, sound, badge } = hints;
+    optional(out, r#","priority":"#, priority)?;
+    optional(out, r#","collapse_key":"#, collapse_key)?;
+    optional(out, r#","channel_id":"#, channel_id)?;
+    optional(out, r#","category":"#, category)?;
+    optional(out, r#","image":"#, image)?;
+    optional(out, r#","sound":"#, sound)?;
+    optional(out, r#","badge":"#, badge)
+}
+
 fn text(out: &mut Vec<u8>, json: &str) {
     out.extend_from_slice(json.as_bytes());
 }
@@ -137,6 +159,8 @@ fn optional(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use serde::Deserialize as _;
 
     use super::*;
     use crate::{ids::MessageId, targeting::Targeting, text::Text, time::UnixMillis};
@@ -180,29 +204,37 @@ mod tests {
             Audience::Targeting(Targeting::all_devices()),
             Audience::Clients(vec!["a:1".parse().unwrap(), "b".parse().unwrap()]),
         ];
+        let all_hints = r#"{"priority":"high","collapse_key":"a\"","channel_id":"b","category":"c",
+            "image":"d","sound":"e","badge":0}"#;
+        let hints = [Hints::default(), serde_json::from_str(all_hints).unwrap()];
         let trace = TraceParent { trace_id: [0xab; 16], span_id: [1; 8], sampled: true };
-        for notification in &notifications {
-            for data in &datas {
-                for audience in &audiences {
-                    let payload = Payload {
-                        message_id: MessageId::issue_named(&"a.B".parse().unwrap()),
-                        app_id: "a.B".parse().unwrap(),
-                        kind: 2,
-                        notification: notification.clone(),
-                        data: data.clone(),
-                        accepted_at: UnixMillis(1_700_000_000_000),
-                        sequence: 1_700_000_000_000_001,
-                        expires_at: UnixMillis(u64::MAX),
-                    };
-                    for (app_generation, counted, trace) in
-                        [(0, false, None), (1, true, Some(trace)), (u64::MAX, true, None)]
-                    {
-                        let dedup_nonce = u64::MAX;
-                        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
-                        let written = encode_job(&payload, audience, marks).unwrap();
-                        let written = String::from_utf8(written).unwrap();
-                        assert_eq!(written, derived(&payload, audience, marks));
-                    }
+        let marks = [(0, false, None), (1, true, Some(trace)), (u64::MAX, true, None)];
+        for (notification, data) in
+            notifications.iter().flat_map(|n| datas.iter().map(move |d| (n, d)))
+        {
+            for (audience, hints) in
+                audiences.iter().flat_map(|a| hints.iter().map(move |h| (a, h)))
+            {
+                let payload = Payload {
+                    message_id: MessageId::issue_named(&"a.B".parse().unwrap()),
+                    app_id: "a.B".parse().unwrap(),
+                    kind: 2,
+                    notification: notification.clone(),
+                    data: data.clone(),
+                    hints: hints.clone(),
+                    accepted_at: UnixMillis(1_700_000_000_000),
+                    sequence: 1_700_000_000_000_001,
+                    expires_at: UnixMillis(u64::MAX),
+                };
+                for (app_generation, counted, trace) in marks {
+                    let dedup_nonce = u64::MAX;
+                    let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
+                    let written = encode_job(&payload, audience, marks).unwrap();
+                    let written = String::from_utf8(written).unwrap();
+                    assert_eq!(written, derived(&payload, audience, marks));
+                    let job = written.strip_prefix(r#"{"payload":"#).unwrap();
+                    let mut read = serde_json::Deserializer::from_str(job);
+                    assert_eq!(Payload::deserialize(&mut read).unwrap(), payload);
                 }
             }
         }

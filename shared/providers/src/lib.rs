@@ -1,0 +1,26 @@
+//! What is known of the services that reach phones, browsers and backends, as pure functions: no socket,
+//! no clock, no randomness of their own.
+//!
+//! `ingest` uses it for the form of a device's address and the size of a message, the worker for requests
+//! and answers, `pushctl` for credentials. Each provider has the same five files:
+//!
+//! - `account`: reads and checks the credential of an app
+//! - `token`: the form of a device's address
+//! - `message`: a payload as the body for this provider, built once for each message; its size
+//! - `request`: a body and its devices as a request
+//! - `answer`: a status, headers and a body as verdicts, by codes and never by texts
+//!
+//! and a `mod.rs` that implements [`Provider`] with them. Beside these:
+//!
+//! - [`content`]: what a payload says, read once for all providers
+//! - [`exchange`]: requests and answers
+//! - [`verdict`]: what an answer means for the device, the message and the account
+
+pub mod content;
+pub mod exchange;
+mod provider;
+pub mod verdict;
+
+pub use self::provider::{
+    Authorization, BadAccount, BadToken, Bearer, Delivery, Device, Provider, TooLarge,
+};
