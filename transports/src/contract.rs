@@ -61,8 +61,9 @@ impl Lifetime {
 pub enum Outcome {
     /// The provider acknowledged the message.
     Sent,
-    /// The provider says that the device is gone: remove it.
-    Gone,
+    /// The provider says that the device is gone, and since when if it knows: remove it, unless it registered
+    /// later.
+    Gone(Option<UnixMillis>),
     /// The message's lifetime was over before it was this device's turn.
     Expired,
     /// The message was not accepted for this device, which may be tried again, after this time if

@@ -151,13 +151,14 @@ pub(crate) fn classify<'a>(
             Outcome::Sent => result.outcomes.sent += 1,
             Outcome::Expired => result.outcomes.expired += 1,
             Outcome::Failed(reason) => result.outcomes.fail(reason),
-            Outcome::Gone => {
+            Outcome::Gone(since) => {
                 result.outcomes.fail(FailReason::Gone);
                 result.gone.push(GoneDevice {
                     client_id: client(),
                     transport: target.transport,
                     token: target.token.clone(),
-                    since: rules.handed_over_at,
+                    // A provider's clock may be ahead of ours, or be wrong.
+                    since: since.unwrap_or(UnixMillis::MAX).min(rules.handed_over_at),
                 });
             }
             Outcome::NotSent => stopped.push(client()),
@@ -249,7 +250,7 @@ mod tests {
     fn each_device_has_its_own_outcome() {
         use Outcome::{Expired, Failed, Gone, Later, Sent, Undecided};
         let busy = Later(RetryReason::Busy, Some(Duration::from_secs(7)));
-        let answers = [Sent, Gone, Expired, Failed(FailReason::Refused), busy, Undecided];
+        let answers = [Sent, Gone(None), Expired, Failed(FailReason::Refused), busy, Undecided];
         let result = classified(&answers, 0, 100_000);
         assert_eq!((result.outcomes.sent, result.outcomes.expired), (1, 1));
         assert_eq!(result.outcomes.failed.len(), 2);

@@ -12,7 +12,9 @@ use crate::{
 };
 
 /// The kind of transport that reaches a device. The codes are stored, so a code is never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum TransportKind {
     /// MQTT 5, topic `push/{AppID}/{ClientID}`.

@@ -1,9 +1,11 @@
 //! An app: its secrets, its limits, and how fast its devices are sent to.
 //!
+//! - `accounts`: its accounts at providers
 //! - `quota`: how many devices, waiting messages and ledger entries it may have
 //! - `scope`: what a secret opens
 //! - `secrets`: the secrets, and which of them a caller has
 
+mod accounts;
 mod quota;
 mod scope;
 mod secrets;
@@ -13,6 +15,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU32};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    accounts::ProviderAccount,
     quota::AppQuota,
     scope::{NoSuchScope, Scope, Scopes},
     secrets::{
@@ -21,6 +24,7 @@ pub use self::{
     },
 };
 use crate::{
+    device::TransportKind,
     id_key::IdKey,
     ids::{AppId, MessageId},
     secret::{Secret, SecretHash},
@@ -109,6 +113,9 @@ pub struct App {
     /// The most ledger entries that its messages may have.
     #[serde(skip_serializing_if = "AppQuota::is_default", default)]
     pub max_ledger_entries: AppQuota,
+    /// Its accounts at the providers that reach its devices.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub transports: BTreeMap<TransportKind, ProviderAccount>,
     /// The store that it moved to, if it is no longer in service in this one. Then it is also
     /// disabled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -141,6 +148,7 @@ impl App {
             max_devices: AppQuota::Default,
             max_waiting: AppQuota::Default,
             max_ledger_entries: AppQuota::Default,
+            transports: BTreeMap::new(),
             moved_to: None,
             unknown: BTreeMap::new(),
         }

@@ -28,11 +28,15 @@ pub enum FailReason {
     Unreadable,
     /// The device is away, and as many messages wait for it at the broker as may wait.
     QueueFull,
+    /// Its app has no account at the provider that reaches it.
+    NoAccount,
+    /// Its provider does not carry a message of this size.
+    TooLarge,
 }
 
 impl FailReason {
     /// Every reason.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::UnknownClient,
         Self::Gone,
         Self::NoSubscriber,
@@ -42,6 +46,8 @@ impl FailReason {
         Self::Unrecorded,
         Self::Unreadable,
         Self::QueueFull,
+        Self::NoAccount,
+        Self::TooLarge,
     ];
 
     /// The name in JSON, logs and metrics.
@@ -56,6 +62,8 @@ impl FailReason {
             Self::Unrecorded => "unrecorded",
             Self::Unreadable => "unreadable",
             Self::QueueFull => "queue_full",
+            Self::NoAccount => "no_account",
+            Self::TooLarge => "too_large",
         }
     }
 
