@@ -14,7 +14,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName},
     sign::SingleCertAndKey,
 };
-use rustls_platform_verifier::BuilderVerifierExt as _;
+use rustls_platform_verifier::Verifier;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
     net::TcpStream,
@@ -53,6 +53,8 @@ pub struct ClientTls(Arc<Inner>);
 
 struct Inner {
     files: ClientFiles,
+    /// The authorities that are trusted beside those of the machine.
+    extra: Option<PathBuf>,
     material: Watched<ClientMaterial>,
 }
 
@@ -85,9 +87,20 @@ impl ClientTls {
         let has_authorities = files.authorities.is_some();
         let material = Watched::new(paths, move |files| {
             let (authorities, identity) = files.split_at(usize::from(has_authorities));
-            material(authorities.first(), identity)
+            material(authorities.first(), &[], identity)
         })?;
-        Ok(Self(Arc::new(Inner { files, material })))
+        Ok(Self(Arc::new(Inner { files, extra: None, material })))
+    }
+
+    /// Trusts the authorities of the machine and those in the file `extra`, for connections to
+    /// servers anywhere. No certificate is shown to them.
+    ///
+    /// # Errors
+    /// Says why the file, or the machine's authorities, cannot be used.
+    pub fn trusting_also(extra: Option<PathBuf>) -> Result<Self, FileError> {
+        let paths = extra.iter().cloned().collect();
+        let material = Watched::new(paths, |files| material(None, files, &[]))?;
+        Ok(Self(Arc::new(Inner { files: ClientFiles::default(), extra, material })))
     }
 
     /// The files.
@@ -139,11 +152,37 @@ impl ClientTls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let config = Arc::clone(&self.material().await.config);
-        TlsConnector::from(config).connect(name, stream).await
+        handshake(config, host, stream).await
     }
+
+    /// Like [`ClientTls::connect`], and offers the server these protocols (ALPN), the preferred one
+    /// first.
+    ///
+    /// # Errors
+    /// Those of [`ClientTls::connect`].
+    pub async fn connect_offering<S>(
+        &self,
+        host: &str,
+        stream: S,
+        protocols: &[&[u8]],
+    ) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut config = ClientConfig::clone(&self.material().await.config);
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        handshake(Arc::new(config), host, stream).await
+    }
+}
+
+async fn handshake<S>(config: Arc<ClientConfig>, host: &str, stream: S) -> io::Result<TlsStream<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    TlsConnector::from(config).connect(name, stream).await
 }
 
 impl fmt::Debug for ClientTls {
@@ -154,7 +193,7 @@ impl fmt::Debug for ClientTls {
 
 impl PartialEq for ClientTls {
     fn eq(&self, other: &Self) -> bool {
-        self.0.files == other.0.files
+        self.0.files == other.0.files && self.0.extra == other.0.extra
     }
 }
 
@@ -168,6 +207,7 @@ impl fmt::Debug for ClientPem {
 
 fn material(
     authorities: Option<&PemFile>,
+    extra: &[PemFile],
     identity: &[PemFile],
 ) -> Result<ClientMaterial, FileError> {
     let builder = ClientConfig::builder_with_provider(crate::provider())
@@ -175,7 +215,17 @@ fn material(
         .map_err(FileError::Setup)?;
     let builder = match authorities {
         Some(file) => builder.with_root_certificates(root_store(file)?),
-        None => builder.with_platform_verifier().map_err(FileError::NoAuthorities)?,
+        None => {
+            let mut added = Vec::new();
+            for file in extra {
+                // A file whose certificates cannot be used is named before any is trusted.
+                root_store(file)?;
+                added.extend(file.certificates()?);
+            }
+            let verifier = Verifier::new_with_extra_roots(added, crate::provider())
+                .map_err(FileError::NoAuthorities)?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
     };
     let owned = |file: &PemFile| file.bytes().to_vec();
     let mut pem = ClientPem { authorities: authorities.map(owned), identity: None };

@@ -1,0 +1,206 @@
+//! The way to a connection: resolve, check each address, connect to what was checked, TLS.
+//!
+//! Constraints it lives under:
+//! - A name is resolved once for a connection, and the checked address is the one that is connected
+//!   to: a name that changes its address in between leads nowhere else.
+//! - Each step has a time of its own, so that the one that hangs is named.
+//! - With a proxy, a tenant's host is still resolved and checked here, and the proxy is asked for
+//!   the address. The operator's own hosts need no check, so the proxy is asked for the name: a
+//!   network that has a proxy often cannot resolve outside names.
+//! - A connection without TLS is the operator's to a test server or a gateway of its own, and goes
+//!   past the proxy.
+//!
+//! - [`resolve`]: the addresses of a host
+//! - `dial`: which address is connected to
+//! - [`proxy`]: a tunnel through the operator's proxy
+//! - `io`: the stream, which counts what passes
+
+pub(crate) mod dial;
+pub(crate) mod io;
+pub mod proxy;
+pub mod resolve;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use push_tls::client::ClientTls;
+use tokio::{net::TcpStream, time::timeout};
+
+use self::{
+    dial::{dial, order},
+    io::Counted,
+    proxy::Proxy,
+    resolve::{Lookups, Resolve},
+};
+use crate::{
+    addresses::Permission,
+    error::{Step, Unreachable, Why},
+    origin::{Host, Origin, Owner},
+};
+
+/// The protocols that a server is offered, the preferred one first.
+const OFFERED: [&[u8]; 2] = [HTTP2, b"http/1.1"];
+
+const HTTP2: &[u8] = b"h2";
+
+/// The most addresses of a host that a proxy is asked for: one of each family, because it may have
+/// only one of them.
+const TUNNELS_TRIED: usize = 2;
+
+/// The time that each step to a connection may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepTimes {
+    /// Finding the addresses.
+    pub resolve: Duration,
+    /// Connecting to one of them.
+    pub connect: Duration,
+    /// The proxy's answer.
+    pub proxy: Duration,
+    /// The TLS handshake.
+    pub tls: Duration,
+    /// The server's first SETTINGS.
+    pub http: Duration,
+}
+
+impl Default for StepTimes {
+    /// Allows for the far side of the world and a busy server. A step that takes longer than these
+    /// will seldom succeed, and meanwhile requests wait.
+    fn default() -> Self {
+        Self {
+            resolve: Duration::from_secs(5),
+            connect: Duration::from_secs(5),
+            proxy: Duration::from_secs(10),
+            tls: Duration::from_secs(5),
+            http: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Makes connections.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    pub(crate) permission: Permission,
+    pub(crate) proxy: Option<Proxy>,
+    pub(crate) tls: Option<ClientTls>,
+    pub(crate) times: StepTimes,
+    lookups: Lookups,
+}
+
+/// A connection on which HTTP can begin.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) io: Counted,
+    pub(crate) http2: bool,
+}
+
+impl Connector {
+    pub(crate) fn new(
+        permission: Permission,
+        proxy: Option<Proxy>,
+        tls: Option<ClientTls>,
+        times: StepTimes,
+        resolver: Arc<dyn Resolve>,
+    ) -> Self {
+        Self { permission, proxy, tls, times, lookups: Lookups::new(resolver) }
+    }
+
+    /// Connects to the origin.
+    pub(crate) async fn connect(&self, origin: &Origin) -> Result<Connected, Unreachable> {
+        if !origin.tls() {
+            let stream = self.direct(origin).await?;
+            return Ok(Connected { io: Counted::new(stream), http2: true });
+        }
+        let tls = self.tls.as_ref().ok_or_else(|| Step::Tls.failed(Why::NoAuthorities))?;
+        let stream = match &self.proxy {
+            Some(proxy) => self.through(proxy, origin).await?,
+            None => self.direct(origin).await?,
+        };
+        let name = match origin.host() {
+            Host::Name(name) => name.clone(),
+            Host::Address(address) => address.to_string(),
+        };
+        let handshake = tls.connect_offering(&name, stream, &OFFERED);
+        let stream = within(Step::Tls, self.times.tls, async {
+            handshake.await.map_err(|error| Step::Tls.failed(Why::tls(&error)))
+        })
+        .await?;
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+        Ok(Connected { io: Counted::new(stream), http2 })
+    }
+
+    async fn direct(&self, origin: &Origin) -> Result<TcpStream, Unreachable> {
+        let addresses = self.addresses(origin.host(), origin.port(), origin.owner()).await?;
+        dial(&addresses, self.times.connect).await.map_err(|why| Step::Connect.failed(why))
+    }
+
+    async fn through(&self, proxy: &Proxy, origin: &Origin) -> Result<TcpStream, Unreachable> {
+        if origin.owner() == Owner::Operator {
+            return self.tunnel(proxy, origin.host(), origin.port()).await;
+        }
+        let found = self.addresses(origin.host(), origin.port(), Owner::Tenant).await?;
+        let mut failure = Step::Resolve.failed(Why::NoAddress);
+        for address in found.iter().take(TUNNELS_TRIED) {
+            let host = Host::Address(address.ip());
+            match self.tunnel(proxy, &host, origin.port()).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn tunnel(
+        &self,
+        proxy: &Proxy,
+        host: &Host,
+        port: u16,
+    ) -> Result<TcpStream, Unreachable> {
+        let at = proxy.host.parse().map_or_else(|_| Host::Name(proxy.host.clone()), Host::Address);
+        let addresses = self.addresses(&at, proxy.port, Owner::Operator).await;
+        let addresses = addresses.map_err(|error| Step::Proxy.failed(error.why))?;
+        let stream = dial(&addresses, self.times.connect).await;
+        let stream = stream.map_err(|why| Step::Proxy.failed(why))?;
+        within(Step::Proxy, self.times.proxy, proxy.tunnel(stream, host, port)).await
+    }
+
+    /// Returns the addresses that may be connected to, in the order in which they are tried.
+    async fn addresses(
+        &self,
+        host: &Host,
+        port: u16,
+        owner: Owner,
+    ) -> Result<Vec<SocketAddr>, Unreachable> {
+        let found = match host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => {
+                let lookup = self.lookups.addresses(name, owner);
+                within(Step::Resolve, self.times.resolve, lookup).await?
+            }
+        };
+        if found.is_empty() {
+            return Err(Step::Resolve.failed(Why::NoAddress));
+        }
+        let permitted = match owner {
+            Owner::Operator => found,
+            Owner::Tenant => {
+                let permit = |address: IpAddr| self.permission.permit(address);
+                found.into_iter().filter_map(permit).collect()
+            }
+        };
+        if permitted.is_empty() {
+            return Err(Step::Connect.failed(Why::Forbidden));
+        }
+        Ok(order(permitted, port))
+    }
+}
+
+pub(crate) async fn within<T>(
+    step: Step,
+    limit: Duration,
+    work: impl Future<Output = Result<T, Unreachable>>,
+) -> Result<T, Unreachable> {
+    timeout(limit, work).await.unwrap_or_else(|_| Err(step.failed(Why::Late(limit))))
+}

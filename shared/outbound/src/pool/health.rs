@@ -1,0 +1,122 @@
+//! When a server may be connected to again, after connects that failed and connections that ended
+//! badly. Pure: time and jitter are passed in.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::pause::pause;
+use crate::{
+    connection::End,
+    error::{Step, Unreachable, Why},
+};
+
+/// The age from which a connection shows that the server can be used: its end is then no reason for
+/// a pause, and its answers end the pauses. A server that accepts connections only to end them is
+/// connected to with growing pauses.
+const SETTLED: Duration = Duration::from_secs(30);
+
+/// The failures of a server.
+#[derive(Debug)]
+pub(super) struct Health {
+    failures: u32,
+    not_before: Instant,
+    last: Arc<Unreachable>,
+}
+
+impl Health {
+    pub(super) fn new(now: Instant) -> Self {
+        let last = Arc::new(Step::Http.failed(Why::Ended));
+        Self { failures: 0, not_before: now, last }
+    }
+
+    /// The time until the next connect, and the last failure.
+    pub(super) fn pausing(&self, now: Instant) -> Option<(Duration, Arc<Unreachable>)> {
+        let left = self.not_before.saturating_duration_since(now);
+        (!left.is_zero()).then(|| (left, Arc::clone(&self.last)))
+    }
+
+    /// Notes a connect that failed.
+    pub(super) fn failed(&mut self, error: Unreachable, now: Instant, jitter: f64) {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + pause(self.failures, jitter);
+        self.last = Arc::new(error);
+    }
+
+    /// Notes the end of a connection that was given so many answers.
+    pub(super) fn ended(
+        &mut self,
+        end: End,
+        answers: u64,
+        age: Duration,
+        now: Instant,
+        jitter: f64,
+    ) {
+        let futile = match end {
+            End::Ours => return,
+            End::Calm => answers == 0,
+            End::Broken => true,
+        };
+        if futile && age < SETTLED {
+            self.failed(Step::Http.failed(Why::Ended), now, jitter);
+        } else {
+            self.failures = 0;
+        }
+    }
+
+    /// Notes an answer on a connection of this age.
+    pub(super) fn answered(&mut self, age: Duration) {
+        if age >= SETTLED {
+            self.failures = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pauses(end: End, answers: u64, age: Duration) -> Vec<u64> {
+        let mut now = Instant::now();
+        let mut health = Health::new(now);
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            health.ended(end, answers, age, now, 0.0);
+            let pause = health.pausing(now).map_or(Duration::ZERO, |(pause, _)| pause);
+            pauses.push(pause.as_millis() as u64);
+            now += pause;
+            assert!(health.pausing(now).is_none());
+        }
+        pauses
+    }
+
+    #[test]
+    fn pauses_grow_while_connections_end_without_an_answer_or_soon_and_with_an_error() {
+        let growing = [500, 1000, 2000, 4000];
+        assert_eq!(pauses(End::Broken, 0, Duration::ZERO), growing);
+        assert_eq!(pauses(End::Calm, 0, SETTLED / 2), growing);
+        assert_eq!(pauses(End::Broken, 100, SETTLED / 2), growing);
+    }
+
+    #[test]
+    fn connections_that_served_are_replaced_immediately() {
+        assert_eq!(pauses(End::Calm, 1, Duration::ZERO), [0; 4]);
+        assert_eq!(pauses(End::Broken, 0, SETTLED), [0; 4]);
+        assert_eq!(pauses(End::Ours, 0, Duration::ZERO), [0; 4]);
+    }
+
+    #[test]
+    fn an_answer_on_a_settled_connection_ends_the_pauses() {
+        let now = Instant::now();
+        let mut health = Health::new(now);
+        for _ in 0..10 {
+            health.failed(Step::Connect.failed(Why::NoAddress), now, 0.0);
+        }
+        health.answered(SETTLED / 2);
+        health.failed(Step::Connect.failed(Why::NoAddress), now, 0.0);
+        assert!(health.pausing(now).unwrap().0 > Duration::from_secs(30));
+        health.answered(SETTLED);
+        health.failed(Step::Connect.failed(Why::NoAddress), now, 0.0);
+        assert!(health.pausing(now).unwrap().0 < Duration::from_secs(1));
+    }
+}

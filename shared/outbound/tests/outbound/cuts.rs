@@ -1,0 +1,130 @@
+//! Connections that are cut at every byte: what is said of a request must be true.
+
+use std::io;
+
+use push_outbound::{Exchange, Outbound, Unanswered};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::support::{answered, listen, patient, plain, send, unanswered, wire::Wire};
+
+/// The server's SETTINGS without a limit.
+const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// Reads so many bytes of the client, as far as they come.
+async fn read(stream: &mut TcpStream, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; most];
+    let mut filled = 0;
+    while filled < most {
+        match stream.read(bytes.get_mut(filled..).unwrap()).await? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Returns true if there is a whole HEADERS frame among the client's bytes.
+fn has_request(bytes: &[u8]) -> bool {
+    let mut rest = bytes.get(24..).unwrap_or_default();
+    while let [a, b, c, kind, tail @ ..] = rest {
+        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+        let Some(next) = tail.get(5 + length..) else { return false };
+        if *kind == 1 {
+            return true;
+        }
+        rest = next;
+    }
+    false
+}
+
+#[tokio::test]
+async fn a_request_that_the_server_has_is_never_called_not_processed_wherever_it_is_cut() {
+    let (listener, address) = listen().await;
+    let mut undecided = 0;
+    for offset in (24..300).step_by(3) {
+        let outbound = Outbound::new(patient()).unwrap();
+        let client = plain(&outbound, address);
+        let sent = tokio::spawn(async move { send(&client, "/").await });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(&SETTINGS).await.unwrap();
+        // Some offsets are behind all that the client sends.
+        let reading = read(&mut stream, offset);
+        let bytes = match tokio::time::timeout(std::time::Duration::from_millis(100), reading).await
+        {
+            Ok(bytes) => bytes.unwrap(),
+            Err(_) => continue,
+        };
+        drop(stream);
+        match sent.await.unwrap() {
+            Exchange::Unanswered(_) => undecided += 1,
+            Exchange::NotProcessed(why) => assert!(!has_request(&bytes), "{offset}: {why}"),
+            Exchange::Answered(answer) => panic!("{offset}: {answer:?}"),
+        }
+    }
+    assert!(undecided > 10, "{undecided}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_is_unanswered_or_an_answer_that_is_not_whole() {
+    let (listener, address) = listen().await;
+    let bytes = Wire::<TcpStream>::answer_bytes(1, b"{\"name\":\"projects/p/messages/1\"}");
+    let head = 10;
+    for cut in 0..=bytes.len() {
+        let outbound = Outbound::new(patient()).unwrap();
+        let client = plain(&outbound, address);
+        let sent = tokio::spawn(async move { send(&client, "/").await });
+        let mut wire = Wire::accept(&listener, None).await;
+        let id = wire.request().await;
+        assert_eq!(id, 1);
+        wire.write(&bytes[..cut]).await;
+        drop(wire);
+        let sent = sent.await.unwrap();
+        if cut < head {
+            assert_eq!(unanswered(sent), Unanswered::Lost, "{cut}");
+        } else {
+            let answer = answered(sent);
+            assert_eq!(answer.status, 200);
+            assert_eq!(answer.whole, cut == bytes.len(), "{cut}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_before_the_request_is_written_has_not_processed_it() {
+    let (listener, address) = listen().await;
+    let mut lost = 0;
+    for _ in 0..50 {
+        let outbound = Outbound::new(patient()).unwrap();
+        let client = plain(&outbound, address);
+        let sender = client.clone();
+        let first = tokio::spawn(async move { send(&sender, "/").await });
+        let mut wire = Wire::accept(&listener, None).await;
+        let id = wire.request().await;
+        wire.answer(id).await;
+        answered(first.await.unwrap());
+        // The end arrives, and the request begins before it was noticed.
+        drop(wire);
+        let second = client.send(
+            crate::support::post("/", ""),
+            tokio::time::Instant::now() + crate::support::SHORT,
+        );
+        let accepting = async {
+            let mut wire = Wire::accept(&listener, None).await;
+            wire.serve().await
+        };
+        tokio::select! {
+            sent = second => match sent {
+                Exchange::NotProcessed(_) => lost += 1,
+                Exchange::Answered(_) => {}
+                Exchange::Unanswered(why) => panic!("{why}"),
+            },
+            _ = accepting => {}
+        }
+    }
+    // On some machines each end is noticed in time.
+    assert!(lost <= 50);
+}

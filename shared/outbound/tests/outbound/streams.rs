@@ -1,0 +1,404 @@
+//! Streams of HTTP/2: limits that change, refusals, goodbyes.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Request;
+use push_outbound::{
+    Client, Exchange, Limits, NotProcessed, Outbound, OutboundSettings, PoolKey, Unanswered,
+};
+use tokio::{net::TcpListener, task::JoinSet, time::Instant};
+
+use crate::support::{
+    answered, eventually, insist, listen, not_processed, patient, plain, post, send, unanswered,
+    wire::{INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, Sent, Wire},
+};
+
+fn outbound(connections_per_origin: usize) -> Arc<Outbound> {
+    let limits = Limits { connections_per_origin, ..Limits::default() };
+    Outbound::new(OutboundSettings { limits, ..patient() }).unwrap()
+}
+
+fn spawn(requests: &mut JoinSet<Exchange>, client: &Client, number: usize) {
+    for _ in 0..number {
+        let client = client.clone();
+        requests.spawn(async move { send(&client, "/").await });
+    }
+}
+
+async fn all_answered(requests: JoinSet<Exchange>) -> usize {
+    requests.join_all().await.into_iter().map(answered).count()
+}
+
+/// Takes so many requests, none of which is answered yet.
+async fn take<const N: usize>(wire: &mut Wire<tokio::net::TcpStream>) -> [u32; N] {
+    let mut taken = [0; N];
+    for id in &mut taken {
+        *id = wire.request().await;
+    }
+    taken
+}
+
+/// Asserts that no further request comes.
+async fn nothing_more(wire: &mut Wire<tokio::net::TcpStream>) {
+    let more = tokio::time::timeout(Duration::from_millis(100), wire.next()).await;
+    assert!(more.is_err(), "{more:?}");
+}
+
+#[tokio::test]
+async fn no_stream_is_opened_before_the_server_stated_its_limit() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &plain(&outbound, address), 2);
+    let mut wire = Wire::silent(&listener).await;
+    nothing_more(&mut wire).await;
+    wire.settings(Some(2)).await;
+    for id in take::<2>(&mut wire).await {
+        wire.answer(id).await;
+    }
+    assert_eq!(all_answered(requests).await, 2);
+}
+
+#[tokio::test]
+async fn a_limit_is_kept_when_the_server_changes_it() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &client, 12);
+    let mut wire = Wire::accept(&listener, Some(2)).await;
+    let first = take::<2>(&mut wire).await;
+    nothing_more(&mut wire).await;
+    assert_eq!(client.capacity(), 0);
+
+    wire.settings(Some(5)).await;
+    let more = take::<3>(&mut wire).await;
+    nothing_more(&mut wire).await;
+
+    wire.settings(Some(1)).await;
+    for id in first.into_iter().chain(more).take(4) {
+        wire.answer(id).await;
+        nothing_more(&mut wire).await;
+    }
+    wire.answer(more[2]).await;
+    for _ in 0..7 {
+        let [id] = take(&mut wire).await;
+        nothing_more(&mut wire).await;
+        wire.answer(id).await;
+    }
+    assert_eq!(all_answered(requests).await, 12);
+}
+
+#[tokio::test]
+async fn a_server_that_punishes_one_stream_too_many_serves_thousands() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(2);
+    let server = tokio::spawn(async move {
+        let serve = |mut wire: Wire<_>| async move {
+            let mut open = Vec::new();
+            let mut served = 0;
+            loop {
+                // What came together is answered together.
+                match tokio::time::timeout(Duration::from_millis(2), wire.next()).await {
+                    Ok(Sent::Request(id)) => {
+                        open.push(id);
+                        assert!(open.len() <= 7, "one stream too many");
+                    }
+                    Ok(Sent::Ping(payload)) => wire.pong(payload).await,
+                    Ok(Sent::Reset(_)) => {}
+                    Ok(Sent::End) => return served,
+                    Err(_) => {
+                        served += open.len();
+                        for id in open.drain(..) {
+                            wire.answer(id).await;
+                        }
+                    }
+                }
+            }
+        };
+        let mut serving = JoinSet::new();
+        for _ in 0..2 {
+            serving.spawn(serve(Wire::accept(&listener, Some(7)).await));
+        }
+        serving.join_all().await.into_iter().sum::<usize>()
+    });
+    let client = plain(&outbound, address);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &client, 3000);
+    assert_eq!(all_answered(requests).await, 3000);
+    outbound.close().await;
+    assert_eq!(server.await.unwrap(), 3000);
+}
+
+#[tokio::test]
+async fn another_connection_is_opened_when_all_streams_are_in_use() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(2);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &plain(&outbound, address), 5);
+    let mut first = Wire::accept(&listener, Some(2)).await;
+    let held = take::<2>(&mut first).await;
+    let mut second = Wire::accept(&listener, Some(2)).await;
+    let also = take::<2>(&mut second).await;
+    nothing_more(&mut first).await;
+    assert_eq!(outbound.counts().connections, 2);
+    first.answer(held[0]).await;
+    let [last] = take(&mut first).await;
+    for id in [held[1], last] {
+        first.answer(id).await;
+    }
+    for id in also {
+        second.answer(id).await;
+    }
+    assert_eq!(all_answered(requests).await, 5);
+}
+
+#[tokio::test]
+async fn requests_wait_in_the_order_in_which_they_came_and_one_that_is_given_up_delays_no_other() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut requests = JoinSet::new();
+    for n in 0..6 {
+        let (sender, order) = (client.clone(), Arc::clone(&order));
+        requests.spawn(async move {
+            let patience = Duration::from_millis(if n % 2 == 0 { 20_000 } else { 200 });
+            let sent = sender.send(post("/", ""), Instant::now() + patience).await;
+            order.lock().unwrap().push(n);
+            sent
+        });
+        tokio::task::yield_now().await;
+    }
+    let mut wire = Wire::accept(&listener, Some(1)).await;
+    let [id] = take(&mut wire).await;
+    let lost = || order.lock().unwrap().len() == 3;
+    eventually("those without patience are given up", lost).await;
+    wire.answer(id).await;
+    for _ in 0..2 {
+        let [id] = take(&mut wire).await;
+        wire.answer(id).await;
+    }
+    let results = requests.join_all().await;
+    let late = |sent: &&Exchange| matches!(sent, Exchange::NotProcessed(NotProcessed::Late));
+    assert_eq!(results.iter().filter(late).count(), 3);
+    let order = order.lock().unwrap();
+    assert_eq!(order[3..], [0, 2, 4]);
+}
+
+#[tokio::test]
+async fn streams_up_to_the_last_id_of_a_goodbye_finish_and_the_others_were_not_processed() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &client, 3);
+    let mut wire = Wire::accept(&listener, Some(100)).await;
+    let [first, second, _] = take(&mut wire).await;
+    wire.goaway(second, NO_ERROR).await;
+    let refused = not_processed(requests.join_next().await.unwrap().unwrap());
+    assert_eq!(refused, NotProcessed::GoingAway);
+
+    // The next request already goes to a new connection.
+    spawn(&mut requests, &client, 1);
+    let mut next = Wire::accept(&listener, Some(100)).await;
+    let [again] = take(&mut next).await;
+    next.answer(again).await;
+    wire.answer(first).await;
+    wire.answer(second).await;
+    assert_eq!(all_answered(requests).await, 3);
+    assert_eq!(wire.next().await, Sent::End);
+    assert_eq!(outbound.counts().connects_failed, 0);
+}
+
+#[tokio::test]
+async fn a_refused_stream_was_not_processed_and_lowers_the_number_at_a_time() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &client, 4);
+    let mut wire = Wire::accept(&listener, Some(100)).await;
+    let [a, b, c, d] = take(&mut wire).await;
+    wire.reset(d, REFUSED_STREAM).await;
+    let refused = not_processed(requests.join_next().await.unwrap().unwrap());
+    assert_eq!(refused, NotProcessed::Refused);
+    assert_eq!(client.capacity(), 0);
+    spawn(&mut requests, &client, 1);
+    nothing_more(&mut wire).await;
+    wire.answer(a).await;
+    let [again] = take(&mut wire).await;
+    for id in [b, c, again] {
+        wire.answer(id).await;
+    }
+    assert_eq!(all_answered(requests).await, 4);
+}
+
+#[tokio::test]
+async fn another_reset_leaves_it_open_if_the_request_was_processed() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &client, 1);
+    let mut wire = Wire::accept(&listener, None).await;
+    let [id] = take(&mut wire).await;
+    wire.reset(id, INTERNAL_ERROR).await;
+    let left = unanswered(requests.join_next().await.unwrap().unwrap());
+    assert_eq!(left, Unanswered::Reset(INTERNAL_ERROR));
+    tokio::spawn(async move { wire.serve().await });
+    assert_eq!(answered(send(&client, "/").await).status, 200);
+}
+
+#[tokio::test]
+async fn a_request_whose_deadline_passes_is_unanswered_and_the_connection_serves_others() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let sender = client.clone();
+    let soon = Instant::now() + Duration::from_millis(300);
+    let sent = tokio::spawn(async move { sender.send(post("/", ""), soon).await });
+    let mut wire = Wire::accept(&listener, Some(1)).await;
+    let [id] = take(&mut wire).await;
+    assert_eq!(unanswered(sent.await.unwrap()), Unanswered::Late);
+    assert_eq!(wire.next().await, Sent::Reset(id));
+    let late = tokio::spawn(async move {
+        wire.answer(id).await;
+        wire.serve().await
+    });
+    assert_eq!(answered(send(&client, "/").await).status, 200);
+    outbound.close().await;
+    assert_eq!(late.await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_answers_nothing_is_replaced() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let mut sent = JoinSet::new();
+    for _ in 0..20 {
+        let (client, soon) = (client.clone(), Instant::now() + Duration::from_millis(300));
+        sent.spawn(async move { client.send(post("/", ""), soon).await });
+    }
+    let mut silent = Wire::accept(&listener, None).await;
+    let read = tokio::spawn(async move { while silent.next().await != Sent::End {} });
+    sent.join_all().await.into_iter().for_each(|sent| drop(unanswered(sent)));
+    read.await.unwrap();
+    tokio::spawn(async move { Wire::accept(&listener, None).await.serve().await });
+    assert_eq!(insist(&client, "/").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_long_body_is_cut_and_a_large_answer_holds_no_other_up() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    tokio::spawn(async move {
+        let mut wire = Wire::accept(&listener, None).await;
+        loop {
+            match wire.next().await {
+                Sent::Request(id) => {
+                    // As much as the windows of stream and connection allow.
+                    wire.answer_with(id, &[b'a'; 16_000], false).await;
+                    let mut bytes = Vec::new();
+                    for _ in 0..4 {
+                        bytes.extend(data(id, &[b'a'; 12_384], false));
+                    }
+                    wire.write(&bytes).await;
+                }
+                Sent::End => return,
+                _ => {}
+            }
+        }
+    });
+    for _ in 0..40 {
+        let soon = Instant::now() + Duration::from_millis(200);
+        let answer = answered(client.send(post("/", ""), soon).await);
+        assert!(!answer.whole);
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.body.len(), 16_000 + 4 * 12_384);
+    }
+}
+
+fn data(id: u32, piece: &[u8], last: bool) -> Vec<u8> {
+    let [_, length @ ..] = u32::try_from(piece.len()).unwrap().to_be_bytes();
+    [&length[..], &[0, u8::from(last)], &id.to_be_bytes(), piece].concat()
+}
+
+#[tokio::test]
+async fn origins_and_keys_have_connections_apart_and_the_unused_are_forgotten_first() {
+    let (listener, address) = listen().await;
+    let limits = Limits { connections_per_origin: 1, connections: 2, origins: 3 };
+    let outbound = Outbound::new(OutboundSettings { limits, ..patient() }).unwrap();
+    let accepted = serve_all(listener);
+    let client = |key: &str| {
+        let origin = plain(&outbound, address).origin().clone();
+        outbound.origin(origin, PoolKey(key.to_owned()))
+    };
+    for key in ["a", "b", "a", "c", "d", "e", "a", "b"] {
+        assert_eq!(insist(&client(key), "/").await.status, 200);
+        assert!(outbound.counts().connections <= 2);
+    }
+    assert!(accepted.load(Ordering::Relaxed) >= 5);
+    assert_eq!(outbound.counts().connects_failed, 0);
+}
+
+fn serve_all(listener: TcpListener) -> Arc<AtomicUsize> {
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    tokio::spawn(async move {
+        loop {
+            let mut wire = Wire::accept(&listener, None).await;
+            count.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(async move { wire.serve().await });
+        }
+    });
+    accepted
+}
+
+#[tokio::test]
+async fn only_so_many_requests_wait_and_a_large_request_is_not_sent() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &client, 5000);
+    let full = |sent: &Exchange| matches!(sent, Exchange::NotProcessed(NotProcessed::Full));
+    for _ in 0..(5000 - 4096) {
+        assert!(full(&requests.join_next().await.unwrap().unwrap()));
+    }
+    tokio::spawn(async move { Wire::accept(&listener, None).await.serve().await });
+    assert_eq!(all_answered(requests).await, 4096);
+
+    let large = Request::post("/").body(Bytes::from(vec![0; 1024 * 1024 + 1])).unwrap();
+    let sent = client.send(large, Instant::now() + Duration::from_secs(5)).await;
+    assert_eq!(not_processed(sent), NotProcessed::Unsendable);
+}
+
+#[tokio::test]
+async fn closing_waits_for_requests_in_flight_and_takes_no_more() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &client, 2);
+    let mut wire = Wire::accept(&listener, Some(1)).await;
+    let [id] = take(&mut wire).await;
+    let closing = tokio::spawn(async move { outbound.close().await });
+    let waiting = not_processed(requests.join_next().await.unwrap().unwrap());
+    assert_eq!(waiting, NotProcessed::Closing);
+    assert_eq!(not_processed(send(&client, "/").await), NotProcessed::Closing);
+    assert!(!closing.is_finished());
+    wire.answer(id).await;
+    assert_eq!(all_answered(requests).await, 1);
+    assert_eq!(wire.next().await, Sent::End);
+    closing.await.unwrap();
+}
