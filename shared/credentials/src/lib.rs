@@ -7,6 +7,7 @@
 //! - The keys that sign are a [`KeySet`]. A key that replaces another one signs from a stated time
 //!   on, while the earlier one goes on verifying ([`KeySet::rotate`]).
 //! - [`KeyFile`] keeps the set in a file that running programs read again when it changes.
+//! - [`SealKeys`] seal the credentials of apps at providers, in a file of the same kind.
 //!
 //! # Why no JWT library
 //! `ring` is in the program already, for TLS, and signs exactly what a JWS needs: its "fixed" ECDSA
@@ -37,14 +38,16 @@ mod key;
 mod key_file;
 mod key_set;
 mod login;
+mod seal;
 pub mod token;
 
 pub use self::{
     identity::DeviceIdentity,
     issue_error::IssueError,
     key::{Key, PublicKey},
-    key_file::{KeyFile, KeyFileError},
+    key_file::{KeyFile, KeyFileError, KeyWords, StoredKeyFile, StoredKeys},
     key_set::{KeySet, MAX_KEYS, Rotation, RotationError},
     login::{DeviceCredentials, MqttLogin},
+    seal::{SealError, SealFile, SealKeys},
     token::{Token, TokenError},
 };

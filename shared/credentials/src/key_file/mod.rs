@@ -1,4 +1,5 @@
-//! The keys in a file, so that several programs share them and an operator rotates them.
+//! The keys in a file, so that several programs share them and an operator rotates them: the keys that sign
+//! devices' logins, and those that seal providers' credentials ([`StoredKeys`]).
 //!
 //! The file is JSON, only its owner may read it, and it is replaced as a whole: a reader sees the
 //! keys from before a change or from after it. A running program reads it again when it changed
@@ -12,6 +13,7 @@ mod format;
 mod write;
 
 use std::{
+    fmt,
     fs::{self, File, Metadata},
     io::{self, Read as _},
     path::{Path, PathBuf},
@@ -29,6 +31,75 @@ use crate::{
     token::TokenError,
 };
 
+/// The words for a kind of keys in messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyWords {
+    /// One of them.
+    pub name: &'static str,
+    /// The command that makes the file.
+    pub create: &'static str,
+    /// The command that replaces a key.
+    pub rotate: &'static str,
+    /// What follows if the file is lost.
+    pub lost: &'static str,
+}
+
+/// Keys that a file can keep.
+pub trait StoredKeys: Sized + fmt::Debug {
+    /// Their words in messages.
+    const WORDS: KeyWords;
+
+    /// Reads the text of a file; `None` if it is something else.
+    fn read(text: &[u8]) -> Option<Self>;
+
+    /// Returns the text that keeps them.
+    fn write(&self) -> Vec<u8>;
+
+    /// Makes the first key.
+    ///
+    /// # Errors
+    /// If the operating system gives no random numbers.
+    fn generate(now: UnixMillis) -> Result<Self, IssueError>;
+
+    /// Adds a key that replaces the others in time.
+    ///
+    /// # Errors
+    /// If there is no room for another, or none can be made.
+    fn rotate(&mut self, rotation: Rotation, now: UnixMillis) -> Result<(), RotationError>;
+
+    /// Returns how many there are.
+    fn count(&self) -> usize;
+}
+
+impl StoredKeys for KeySet {
+    const WORDS: KeyWords = KeyWords {
+        name: "device key",
+        create: "pushctl key create",
+        rotate: "pushctl key rotate",
+        lost: "every device must register again",
+    };
+
+    fn read(text: &[u8]) -> Option<Self> {
+        format::read(text)
+    }
+
+    fn write(&self) -> Vec<u8> {
+        format::write(self)
+    }
+
+    fn generate(now: UnixMillis) -> Result<Self, IssueError> {
+        Self::generate(now)
+    }
+
+    fn rotate(&mut self, rotation: Rotation, now: UnixMillis) -> Result<(), RotationError> {
+        Self::rotate(self, rotation, now)
+    }
+
+    fn count(&self) -> usize {
+        self.keys().len()
+    }
+}
+
 /// The time between two looks of a running program at the file.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -43,54 +114,58 @@ const MAX_SIZE: u64 = 16 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// There is none.
-    #[error("the device key file {} does not exist; `pushctl key create` makes one", .0.display())]
-    Missing(PathBuf),
+    #[error("the {} file {} does not exist; `{}` makes one", .0.name, .1.display(), .0.create)]
+    Missing(KeyWords, PathBuf),
     /// It cannot be read.
-    #[error("the device key file {} cannot be read", .0.display())]
-    Read(PathBuf, #[source] io::Error),
+    #[error("the {} file {} cannot be read", .0.name, .1.display())]
+    Read(KeyWords, PathBuf, #[source] io::Error),
     /// It cannot be written.
-    #[error("the device key file {} cannot be written", .0.display())]
-    Write(PathBuf, #[source] io::Error),
+    #[error("the {} file {} cannot be written", .0.name, .1.display())]
+    Write(KeyWords, PathBuf, #[source] io::Error),
     /// There is one already.
-    #[error("the device key file {} exists already; `pushctl key rotate` replaces its key", .0.display())]
-    Exists(PathBuf),
+    #[error("the {} file {} exists already; `{}` replaces its key", .0.name, .1.display(), .0.rotate)]
+    Exists(KeyWords, PathBuf),
     /// It holds something else.
     #[error(
-        "{} is damaged or no device key file: restore it from a copy, or remove it and run `pushctl \
-         key create`, after which every device must register again",
-        .0.display()
+        "{} is damaged or no {} file: restore it from a copy, or remove it and run `{}`, after which {}",
+        .1.display(), .0.name, .0.create, .0.lost
     )]
-    Format(PathBuf),
+    Format(KeyWords, PathBuf),
     /// It belongs to another user, to whom a new file cannot be given.
     #[error(
-        "the device key file {} belongs to user {owner}, and only that user and root can replace it: \
+        "the {} file {} belongs to user {owner}, and only that user and root can replace it: \
          run the command as one of them",
-        .path.display()
+        .words.name, .path.display()
     )]
     Owner {
+        /// The kind of its keys.
+        words: KeyWords,
         /// The file.
         path: PathBuf,
         /// The id of the user.
         owner: u32,
     },
     /// No key could be made for it.
-    #[error("no device key can be made")]
-    Make(#[source] IssueError),
+    #[error("no {} can be made", .0.name)]
+    Make(KeyWords, #[source] IssueError),
     /// Its key could not be replaced.
-    #[error("the device key cannot be replaced")]
-    Rotate(#[source] RotationError),
+    #[error("the {} cannot be replaced", .0.name)]
+    Rotate(KeyWords, #[source] RotationError),
 }
+
+/// The file of the keys that sign devices' logins.
+pub type KeyFile = StoredKeyFile<KeySet>;
 
 /// The keys of a file, as of now.
 #[derive(Debug)]
-pub struct KeyFile {
+pub struct StoredKeyFile<K> {
     path: PathBuf,
-    state: RwLock<State>,
+    state: RwLock<State<K>>,
 }
 
 #[derive(Debug)]
-struct State {
-    keys: Arc<KeySet>,
+struct State<K> {
+    keys: Arc<K>,
     read: Version,
     /// The version that could not be used, which is logged once; `Some(None)` is a missing file.
     unusable: Option<Option<Version>>,
@@ -121,13 +196,13 @@ impl Version {
     }
 }
 
-impl KeyFile {
+impl<K: StoredKeys> StoredKeyFile<K> {
     /// Reads the file.
     ///
     /// # Errors
     /// If it cannot be read, or holds no keys.
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
-        let (keys, read) = read(path)?;
+        let (keys, read) = read::<K>(path)?;
         let keys = Arc::new(keys);
         let state = State { keys, read, unusable: None, checked: Instant::now() };
         Ok(Self { path: path.to_owned(), state: RwLock::new(state) })
@@ -139,7 +214,7 @@ impl KeyFile {
     /// If it can neither be read nor made.
     pub fn open_or_create(path: &Path, now: UnixMillis) -> Result<Self, KeyFileError> {
         match Self::create(path, now) {
-            Ok(_) | Err(KeyFileError::Exists(_)) => Self::open(path),
+            Ok(_) | Err(KeyFileError::Exists(..)) => Self::open(path),
             Err(error) => Err(error),
         }
     }
@@ -148,14 +223,14 @@ impl KeyFile {
     ///
     /// # Errors
     /// If it exists, or cannot be written.
-    pub fn create(path: &Path, now: UnixMillis) -> Result<KeySet, KeyFileError> {
+    pub fn create(path: &Path, now: UnixMillis) -> Result<K, KeyFileError> {
         if path.exists() {
-            return Err(KeyFileError::Exists(path.to_owned()));
+            return Err(KeyFileError::Exists(K::WORDS, path.to_owned()));
         }
-        let keys = KeySet::generate(now).map_err(KeyFileError::Make)?;
-        let _lock =
-            write::lock_folder(path).map_err(|e| KeyFileError::Write(path.to_owned(), e))?;
-        write::create(path, &format::write(&keys))?;
+        let keys = K::generate(now).map_err(|error| KeyFileError::Make(K::WORDS, error))?;
+        let failed = |error| KeyFileError::Write(K::WORDS, path.to_owned(), error);
+        let _lock = write::lock_folder(path).map_err(failed)?;
+        write::create(path, &keys.write(), K::WORDS)?;
         Ok(keys)
     }
 
@@ -164,18 +239,14 @@ impl KeyFile {
     ///
     /// # Errors
     /// If the file cannot be read or written, or the key cannot be replaced.
-    pub fn rotate(
-        path: &Path,
-        rotation: Rotation,
-        now: UnixMillis,
-    ) -> Result<KeySet, KeyFileError> {
+    pub fn rotate(path: &Path, rotation: Rotation, now: UnixMillis) -> Result<K, KeyFileError> {
         // The file itself, so that a link to it stays one.
-        let path = &fs::canonicalize(path).map_err(|error| unreadable(path, error))?;
-        let failed = |error| KeyFileError::Write(path.clone(), error);
+        let path = &fs::canonicalize(path).map_err(|error| unreadable(K::WORDS, path, error))?;
+        let failed = |error| KeyFileError::Write(K::WORDS, path.clone(), error);
         let _lock = write::lock_folder(path).map_err(failed)?;
-        let (mut keys, _) = read(path)?;
-        keys.rotate(rotation, now).map_err(KeyFileError::Rotate)?;
-        write::replace(path, &format::write(&keys))?;
+        let (mut keys, _) = read::<K>(path)?;
+        keys.rotate(rotation, now).map_err(|error| KeyFileError::Rotate(K::WORDS, error))?;
+        write::replace(path, &keys.write(), K::WORDS)?;
         Ok(keys)
     }
 
@@ -186,7 +257,7 @@ impl KeyFile {
 
     /// The keys. Every five seconds the first caller looks whether the file changed, and reads it
     /// if so; this takes a few microseconds of file access, and the other callers do not wait.
-    pub fn current(&self) -> Arc<KeySet> {
+    pub fn current(&self) -> Arc<K> {
         let now = Instant::now();
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(state.checked) < CHECK_INTERVAL {
@@ -196,6 +267,59 @@ impl KeyFile {
         self.check(now)
     }
 
+    /// Returns the keys of the file as it is now, for a caller who looks for one that is not among them: another
+    /// program may use it already. The file is looked at once a second at most.
+    pub(crate) fn newest(&self) -> Option<Arc<K>> {
+        self.may_look_again(Instant::now()).then(|| self.check(Instant::now()))
+    }
+
+    fn may_look_again(&self, now: Instant) -> bool {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        now.saturating_duration_since(state.checked) >= UNKNOWN_KEY_INTERVAL
+    }
+
+    /// Reads the file again if it changed since it was read.
+    fn check(&self, now: Instant) -> Arc<K> {
+        let (keys, known) = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            state.checked = now;
+            (state.keys.clone(), state.read.clone())
+        };
+        match fs::metadata(&self.path) {
+            Ok(file) if Version::of(&file) == known => keys,
+            found => self.reload(found.as_ref().ok().map(Version::of)).unwrap_or(keys),
+        }
+    }
+
+    /// Reads the file, of which this version was found.
+    fn reload(&self, found: Option<Version>) -> Option<Arc<K>> {
+        match read::<K>(&self.path) {
+            Ok((keys, read)) => {
+                let keys = Arc::new(keys);
+                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+                state.keys = keys.clone();
+                state.read = read;
+                state.unusable = None;
+                let (path, number) = (self.path.display(), keys.count());
+                info!(%path, keys = number, "the {} file was read again", K::WORDS.name);
+                Some(keys)
+            }
+            Err(error) => {
+                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+                if state.unusable.replace(found.clone()) != Some(found) {
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the keys of the {} file stay as they were read before",
+                        K::WORDS.name
+                    );
+                }
+                None
+            }
+        }
+    }
+}
+
+impl KeyFile {
     /// The device that this login at an MQTT broker proves ([`KeySet::authenticate`]). A token of an
     /// unknown key may be of one that another program signs with already, so the file is looked at
     /// then, if it was not within the last second.
@@ -210,72 +334,31 @@ impl KeyFile {
         now: UnixMillis,
     ) -> Result<DeviceIdentity, TokenError> {
         let found = self.current().authenticate(client_id, username, password, now);
-        if found != Err(TokenError::UnknownKey) || !self.may_look_again(Instant::now()) {
-            return found;
-        }
-        self.check(Instant::now()).authenticate(client_id, username, password, now)
-    }
-
-    fn may_look_again(&self, now: Instant) -> bool {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        now.saturating_duration_since(state.checked) >= UNKNOWN_KEY_INTERVAL
-    }
-
-    /// Reads the file again if it changed since it was read.
-    fn check(&self, now: Instant) -> Arc<KeySet> {
-        let (keys, known) = {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            state.checked = now;
-            (state.keys.clone(), state.read.clone())
-        };
-        match fs::metadata(&self.path) {
-            Ok(file) if Version::of(&file) == known => keys,
-            found => self.reload(found.as_ref().ok().map(Version::of)).unwrap_or(keys),
-        }
-    }
-
-    /// Reads the file, of which this version was found.
-    fn reload(&self, found: Option<Version>) -> Option<Arc<KeySet>> {
-        match read(&self.path) {
-            Ok((keys, read)) => {
-                let keys = Arc::new(keys);
-                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-                state.keys = keys.clone();
-                state.read = read;
-                state.unusable = None;
-                info!(path = %self.path.display(), keys = keys.keys().len(), "device keys read again");
-                Some(keys)
+        match (&found, self.newest()) {
+            (Err(TokenError::UnknownKey), Some(keys)) => {
+                keys.authenticate(client_id, username, password, now)
             }
-            Err(error) => {
-                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-                if state.unusable.replace(found.clone()) != Some(found) {
-                    warn!(
-                        error = &error as &dyn std::error::Error,
-                        "the device keys stay as they were read before"
-                    );
-                }
-                None
-            }
+            _ => found,
         }
     }
 }
 
-fn unreadable(path: &Path, error: io::Error) -> KeyFileError {
+fn unreadable(words: KeyWords, path: &Path, error: io::Error) -> KeyFileError {
     match error.kind() {
-        io::ErrorKind::NotFound => KeyFileError::Missing(path.to_owned()),
-        _ => KeyFileError::Read(path.to_owned(), error),
+        io::ErrorKind::NotFound => KeyFileError::Missing(words, path.to_owned()),
+        _ => KeyFileError::Read(words, path.to_owned(), error),
     }
 }
 
-fn read(path: &Path) -> Result<(KeySet, Version), KeyFileError> {
-    let failed = |error| unreadable(path, error);
+fn read<K: StoredKeys>(path: &Path) -> Result<(K, Version), KeyFileError> {
+    let failed = |error| unreadable(K::WORDS, path, error);
     let file = File::open(path).map_err(failed)?;
     let version = Version::of(&file.metadata().map_err(failed)?);
     let mut text = Vec::new();
     file.take(MAX_SIZE + 1).read_to_end(&mut text).map_err(failed)?;
     let fits = u64::try_from(text.len()).is_ok_and(|len| len <= MAX_SIZE);
-    let keys = fits.then(|| format::read(without_mark(&text))).flatten();
-    let keys = keys.ok_or_else(|| KeyFileError::Format(path.to_owned()))?;
+    let keys = fits.then(|| K::read(without_mark(&text))).flatten();
+    let keys = keys.ok_or_else(|| KeyFileError::Format(K::WORDS, path.to_owned()))?;
     Ok((keys, version))
 }
 

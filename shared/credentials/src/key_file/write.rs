@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::KeyFileError;
+use super::{KeyFileError, KeyWords};
 
 /// The access to a new file: only the owner reads and writes.
 const MODE: u32 = 0o600;
@@ -21,21 +21,21 @@ const KEPT_MODE: u32 = 0o640;
 const UNFINISHED: &str = ".new";
 
 /// Makes the file, unless there is one.
-pub(super) fn create(path: &Path, content: &[u8]) -> Result<(), KeyFileError> {
+pub(super) fn create(path: &Path, content: &[u8], words: KeyWords) -> Result<(), KeyFileError> {
     let written = with_temporary(path, content, |_, temporary| {
         // A link, unlike a rename, fails if there is a file of that name.
         fs::hard_link(temporary, path)?;
         fs::remove_file(temporary)
     });
     written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => KeyFileError::Exists(path.to_owned()),
-        _ => KeyFileError::Write(path.to_owned(), error),
+        io::ErrorKind::AlreadyExists => KeyFileError::Exists(words, path.to_owned()),
+        _ => KeyFileError::Write(words, path.to_owned(), error),
     })
 }
 
 /// Puts another content in the place of the file's, for the same user and group.
-pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), KeyFileError> {
-    let failed = |error| KeyFileError::Write(path.to_owned(), error);
+pub(super) fn replace(path: &Path, content: &[u8], words: KeyWords) -> Result<(), KeyFileError> {
+    let failed = |error| KeyFileError::Write(words, path.to_owned(), error);
     let replaced = fs::metadata(path).map_err(failed)?;
     let mut given = true;
     let written = with_temporary(path, content, |file, temporary| {
@@ -50,7 +50,7 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), KeyFileError> {
     });
     written.map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied if !given => {
-            KeyFileError::Owner { path: path.to_owned(), owner: replaced.uid() }
+            KeyFileError::Owner { words, path: path.to_owned(), owner: replaced.uid() }
         }
         _ => failed(error),
     })
