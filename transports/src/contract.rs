@@ -118,6 +118,11 @@ pub trait Transport: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns what its provider answered so far: the kind of answer, its code, and their number.
+    fn answers(&self) -> Vec<(&'static str, &'static str, u64)> {
+        Vec::new()
+    }
+
     /// Closes its connections. Deliveries under way end immediately: devices that were handed over and not
     /// answered are [`Outcome::Undecided`], the others [`Outcome::Later`].
     async fn close(&self);

@@ -14,12 +14,14 @@
 //! - `dispatch`: splits a batch by the transport of its devices
 //! - `metrics`: readiness and connections of each transport
 //! - `settings`: the flags of all, and the transports that they ask for
+//! - `http`: FCM, APNs, Web Push and webhooks
 //! - `mqtt`: publishes to an MQTT 5 broker
 //! - `discard`: sends nothing, for load tests
 
 mod contract;
 mod discard;
 mod dispatch;
+pub mod http;
 mod metrics;
 pub mod mqtt;
 mod sending;

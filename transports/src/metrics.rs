@@ -6,7 +6,7 @@ use futures::FutureExt as _;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric as _},
-    metrics::{MetricType, gauge::ConstGauge},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
 
@@ -59,7 +59,22 @@ impl Collector for TransportCollector {
         let about = ("push_worker_transport_connections", "Connections that are open");
         Self::gauge(&mut encoder, about, connections(|all| all.open))?;
         let about = ("push_worker_transport_connections_wanted", "Connections that should be open");
-        Self::gauge(&mut encoder, about, connections(|all| all.wanted))
+        Self::gauge(&mut encoder, about, connections(|all| all.wanted))?;
+        let answers = transports.each().flat_map(|(name, transport)| {
+            transport.answers().into_iter().map(move |answer| (name, answer))
+        });
+        let mut answers = answers.peekable();
+        if answers.peek().is_none() {
+            return Ok(());
+        }
+        let (name, help) =
+            ("push_worker_provider_answers", "Answers of providers, by kind and code");
+        let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (transport, (answer, code, number)) in answers {
+            let labels = [("transport", transport), ("answer", answer), ("code", code)];
+            ConstCounter::new(number).encode(encoder.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 

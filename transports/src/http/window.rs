@@ -1,0 +1,107 @@
+//! How many requests of one app a provider gets at a time. Pure: the time is passed in.
+//!
+//! The window grows by one request for each window of answers, and is halved when the provider says that
+//! it is too much (429, 503). Requests that were sent before a halving say nothing about the smaller
+//! window, so they do not halve it again.
+
+use tokio::time::Instant;
+
+/// The fewest requests at a time: one in flight always probes.
+const FEWEST: f64 = 1.0;
+
+/// The window of an app.
+#[derive(Debug)]
+pub(super) struct Window {
+    size: f64,
+    most: f64,
+    in_flight: u32,
+    halved_at: Option<Instant>,
+}
+
+impl Window {
+    /// A window of at most this many requests, which it also begins with.
+    pub(super) fn new(most: u32) -> Self {
+        let most = f64::from(most).max(FEWEST);
+        Self { size: most, most, in_flight: 0, halved_at: None }
+    }
+
+    /// Begins a request if the window has room.
+    pub(super) fn begin(&mut self) -> bool {
+        let has_room = f64::from(self.in_flight) < self.size.floor().max(FEWEST);
+        self.in_flight += u32::from(has_room);
+        has_room
+    }
+
+    /// Ends a request that was begun at this time.
+    pub(super) fn end(&mut self, begun: Instant, answer: Load, now: Instant) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match answer {
+            Load::Taken => self.size = (self.size + 1.0 / self.size).min(self.most),
+            Load::TooMuch if self.halved_at.is_none_or(|halved| begun > halved) => {
+                self.size = (self.size / 2.0).max(FEWEST);
+                self.halved_at = Some(now);
+            }
+            Load::TooMuch | Load::Unknown => {}
+        }
+    }
+}
+
+/// What an answer says of the provider's load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Load {
+    /// Nothing: there was no answer, or one about something else.
+    Unknown,
+    /// It took the request.
+    Taken,
+    /// It has too much to do.
+    TooMuch,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn begun(window: &mut Window) -> u32 {
+        let mut begun = 0;
+        while window.begin() {
+            begun += 1;
+        }
+        begun
+    }
+
+    #[test]
+    fn a_window_is_halved_once_by_all_answers_of_its_requests_and_grows_back() {
+        let (mut window, start) = (Window::new(64), Instant::now());
+        assert_eq!(begun(&mut window), 64);
+        let later = start + Duration::from_secs(1);
+        for _ in 0..64 {
+            window.end(start, Load::TooMuch, later);
+        }
+        assert_eq!(begun(&mut window), 32);
+        let again = later + Duration::from_secs(1);
+        for _ in 0..32 {
+            window.end(again, Load::TooMuch, again);
+        }
+        assert_eq!(begun(&mut window), 16);
+        for _ in 0..16 {
+            window.end(again, Load::Taken, again);
+        }
+        for round in 0..1880 {
+            assert!(window.begin(), "{round}");
+            window.end(again, Load::Taken, again);
+        }
+        assert_eq!(begun(&mut window), 63, "it grows by one for each window of answers");
+    }
+
+    #[test]
+    fn one_request_is_always_possible() {
+        let mut window = Window::new(0);
+        for second in 1..20 {
+            assert_eq!(begun(&mut window), 1);
+            let now = Instant::now() + Duration::from_secs(second);
+            window.end(now, Load::TooMuch, now);
+        }
+    }
+}
