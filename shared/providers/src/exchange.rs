@@ -43,7 +43,7 @@ pub struct Answer<'a> {
     pub status: StatusCode,
     /// The headers.
     pub headers: &'a HeaderMap,
-    /// The beginning of the body.
+    /// The beginning of the body: all of one that has at most 64 KiB.
     pub body: &'a [u8],
     /// The time at which it came, by the wall clock.
     pub at: UnixMillis,
