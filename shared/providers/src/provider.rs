@@ -115,6 +115,14 @@ pub trait Provider: Send + Sync + 'static {
         devices: &[Device<'_, Self::Token>],
     ) -> Result<Request, Verdict>;
 
+    /// Writes a request that shows if the account works and that no device receives; `None` if the provider
+    /// has none. Its answer is read by [`Provider::answer`] with no device in mind: every verdict on a device
+    /// or a message means that the account was accepted.
+    fn probe(account: &Self::Account, bearer: &Bearer) -> Option<Request> {
+        let _ = (account, bearer);
+        None
+    }
+
     /// Reads the answer to a request for these devices: one verdict for each, in their order.
     fn answer(answer: &Answer<'_>, devices: &[Device<'_, Self::Token>]) -> Vec<Verdict>;
 }
