@@ -17,9 +17,16 @@
 //! - [`exchange`]: requests and answers
 //! - [`verdict`]: what an answer means for the device, the message and the account
 
+pub mod apns;
 pub mod content;
 pub mod exchange;
+pub mod fcm;
+mod jwt;
+mod outside;
+mod pem;
 mod provider;
+#[cfg(test)]
+mod testing;
 pub mod verdict;
 
 pub use self::provider::{
