@@ -1,5 +1,6 @@
 //! What is known of the services that reach phones, browsers and backends, as pure functions: no socket,
-//! no clock, no randomness of their own.
+//! no clock, no randomness of their own. Random bytes come from a [`SecureRandom`](ring::rand::SecureRandom)
+//! of the caller's.
 //!
 //! `ingest` uses it for the form of a device's address and the size of a message, the worker for requests
 //! and answers, `pushctl` for credentials. Each provider has the same five files:
@@ -16,10 +17,20 @@
 //! - [`exchange`]: requests and answers
 //! - [`verdict`]: what an answer means for the device, the message and the account
 
+pub mod apns;
+mod base64url;
 pub mod content;
 pub mod exchange;
+pub mod fcm;
+mod jwt;
+mod outside;
+mod pem;
 mod provider;
+#[cfg(test)]
+mod testing;
 pub mod verdict;
+pub mod webhook;
+pub mod webpush;
 
 pub use self::provider::{
     Authorization, BadAccount, BadToken, Bearer, Delivery, Device, Provider, TooLarge,

@@ -1,7 +1,10 @@
 //! The contract of a provider.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use push_model::{app::AppKey, device::TransportKind, ids::MessageId, time::UnixMillis};
+use ring::rand::SecureRandom;
 
 use crate::{
     content::Content,
@@ -32,13 +35,31 @@ pub trait Provider: Send + Sync + 'static {
     ///
     /// # Errors
     /// If it cannot work; the error names the field and never shows a secret.
-    fn account(credential: &[u8]) -> Result<Self::Account, BadAccount>;
+    fn account(credential: &[u8], random: &dyn SecureRandom) -> Result<Self::Account, BadAccount>;
 
-    /// Reads the `token` of a device.
+    /// Checks the `token` of a registration and returns the form in which the index keeps it. The form is
+    /// the same for every spelling of an address, and has no control characters.
     ///
     /// # Errors
     /// If no device of this provider can have it; the error says what is expected.
-    fn token(text: &str) -> Result<Self::Token, BadToken>;
+    fn stored<'a>(text: &'a str, random: &dyn SecureRandom) -> Result<Cow<'a, str>, BadToken> {
+        let _ = random;
+        Self::token(text)?;
+        Ok(Cow::Borrowed(text))
+    }
+
+    /// Writes a stored address as a device registers it, for records and exports. A damaged one comes back
+    /// as it is.
+    fn shown(stored: &str) -> Cow<'_, str> {
+        Cow::Borrowed(stored)
+    }
+
+    /// Reads the form of [`Provider::stored`]. The worker calls it for each delivery, so it repeats no check
+    /// that the provider or the encryption makes anyway.
+    ///
+    /// # Errors
+    /// If no device of this provider can have it; the error says what is expected.
+    fn token(stored: &str) -> Result<Self::Token, BadToken>;
 
     /// Builds the form of a message. `account` is `None` at `ingest`, which may not read credentials and
     /// needs the size alone; then the result is the largest that any account could give.
@@ -66,6 +87,7 @@ pub trait Provider: Send + Sync + 'static {
         account: &Self::Account,
         audience: &str,
         now: UnixMillis,
+        random: &dyn SecureRandom,
     ) -> Result<Authorization, BadAccount>;
 
     /// Reads the answer to the request of [`Authorization::Exchange`].
@@ -74,8 +96,14 @@ pub trait Provider: Send + Sync + 'static {
     /// If it holds no authorization.
     fn authorized(answer: &Answer<'_>, now: UnixMillis) -> Result<Bearer, AccountFault>;
 
-    /// Writes the request that sends a message to these devices, at most
-    /// [`Provider::DEVICES_A_REQUEST`].
+    /// Returns the number of these devices, from the first on, that one request can carry: at least 1 if
+    /// there are any.
+    fn batch(message: &Self::Message, devices: &[Device<'_, Self::Token>]) -> usize {
+        let _ = message;
+        devices.len().min(Self::DEVICES_A_REQUEST)
+    }
+
+    /// Writes the request that sends a message to these devices, at most [`Provider::batch`] of them.
     ///
     /// # Errors
     /// If no request can be made for them, with what that means for them.
@@ -87,8 +115,16 @@ pub trait Provider: Send + Sync + 'static {
         devices: &[Device<'_, Self::Token>],
     ) -> Result<Request, Verdict>;
 
-    /// Reads the answer to a request for so many devices: one verdict for each, in their order.
-    fn answer(answer: &Answer<'_>, devices: usize) -> Vec<Verdict>;
+    /// Writes a request that shows if the account works and that no device receives; `None` if the provider
+    /// has none. Its answer is read by [`Provider::answer`] with no device in mind: every verdict on a device
+    /// or a message means that the account was accepted.
+    fn probe(account: &Self::Account, bearer: &Bearer) -> Option<Request> {
+        let _ = (account, bearer);
+        None
+    }
+
+    /// Reads the answer to a request for these devices: one verdict for each, in their order.
+    fn answer(answer: &Answer<'_>, devices: &[Device<'_, Self::Token>]) -> Vec<Verdict>;
 }
 
 /// What a request says beside its message.
@@ -102,6 +138,8 @@ pub struct Delivery<'a> {
     pub expires_at: UnixMillis,
     /// True with a time to live of 0: the provider must not keep the message for a device that is away.
     pub now_or_never: bool,
+    /// The source of random bytes.
+    pub random: &'a dyn SecureRandom,
 }
 
 impl Delivery<'_> {

@@ -56,8 +56,12 @@ pub enum Whom {
 /// The reason for which an account does not work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountFault {
-    /// The authorization is not accepted: renew it once, and send again.
-    Renew,
+    /// The authorization is not accepted: renew it once, and send again. If the new one is not accepted
+    /// either, the account is to be stopped for this reason.
+    Renew {
+        /// The provider's code, or ours.
+        code: &'static str,
+    },
     /// It will not work until the operator mends it.
     Stop {
         /// The provider's code, or ours.

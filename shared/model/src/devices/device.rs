@@ -26,7 +26,7 @@ pub enum TransportKind {
     Apns,
     /// Web Push (RFC 8030); the token is the subscription.
     Webpush,
-    /// An HTTP endpoint of the app; the token is its URL.
+    /// An HTTP endpoint of the app; the token is any text that it understands.
     Webhook,
     /// Accepts every message and sends nothing: for load tests.
     Discard,
