@@ -2,7 +2,9 @@
 //! `pushctl` makes are of the same settings as the program's.
 
 use clap::Parser;
-use push_boot::{build_info, engines::EngineArgs, program::ProgramArgs, tune::TuneArgs};
+use push_boot::{
+    build_info, engines::EngineArgs, program::ProgramArgs, seal::SealArgs, tune::TuneArgs,
+};
 use push_transports::TransportArgs;
 
 use crate::settings::{ProcessArgs, WorkerArgs};
@@ -25,6 +27,9 @@ pub struct Cli {
     /// Flags of the transports.
     #[command(flatten)]
     pub transports: TransportArgs,
+    /// The keys of accounts at providers.
+    #[command(flatten)]
+    pub seal: SealArgs,
     /// The work.
     #[command(flatten)]
     pub worker: WorkerArgs,

@@ -1,6 +1,6 @@
 //! The `fanout-worker` program: settings, engines, transports, run.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use push_boot::{
@@ -11,8 +11,10 @@ use push_boot::{
     runtime,
     settings::ConfigErrors,
 };
+use push_credentials::SealFile;
 use push_fanout_worker::{Cli, Dependencies, ProcessSettings, WorkerSettings, readiness, run};
-use push_transports::{TransportSettings, Transports};
+use push_model::time::UnixMillis;
+use push_transports::{TransportSettings, Transports, http::StoredProviders};
 use tracing::info;
 
 fn main() -> ExitCode {
@@ -31,22 +33,25 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let program = cli.program.check(log::DEFAULT_FILTER, namespace, &mut errors);
     let all = (|| Some((process?, engines?, transports?, worker?, program?)))();
     let (process, engines, transports, worker, (program, metrics)) = errors.finish(all)?;
+    let seal = cli.seal.open()?;
     let program = Program::begin("fanout-worker", program);
     let runtime = runtime::start(threads).context("cannot start threads")?;
-    runtime::run(runtime, work(program, process, engines, transports, worker, metrics))
+    runtime::run(runtime, work(program, process, engines, (transports, seal), worker, metrics))
 }
 
 async fn work(
     program: Program,
     process: ProcessSettings,
     engines: EngineSettings,
-    transports: TransportSettings,
+    (transports, seal): (TransportSettings, Option<Arc<SealFile>>),
     worker: WorkerSettings,
     metrics: MetricsSettings,
 ) -> anyhow::Result<()> {
     let mut start = program.start(process.ops_listen).await?;
     let opened = start.open_engines(&engines, metrics).await?;
-    let transports = Transports::from_settings(transports);
+    let index = opened.stores.index.clone();
+    let providers = StoredProviders::new(index, seal, Arc::new(UnixMillis::now));
+    let transports = Transports::from_settings(transports, Arc::new(providers))?;
     transports.register(&mut start.registry);
     let dependencies = Dependencies::observed(&opened, transports.clone(), metrics);
     dependencies.metrics.register(&mut start.registry);

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use push_boot::{build_info, credentials::CredentialArgs, engines::EngineArgs, tune::TuneArgs};
+use push_boot::{
+    build_info, credentials::CredentialArgs, engines::EngineArgs, seal::SealArgs, tune::TuneArgs,
+};
 
 use crate::{
     app::AppCommand, audit::AuditCommand, broker::BrokerCommandArgs, completions::CompletionsArgs,
@@ -42,6 +44,8 @@ pub struct Cli {
     pub(crate) tune: TuneArgs,
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
+    #[command(flatten)]
+    pub(crate) seal: SealArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

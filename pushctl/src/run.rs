@@ -71,7 +71,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     let credentials = cli.credentials.check(&mut errors);
     let command = match command {
         Command::Standalone(args) => {
-            return standalone::run(*args, urls, credentials, errors, data_dir, out).await;
+            let keys = (credentials, cli.seal);
+            return standalone::run(*args, urls, keys, errors, data_dir, out).await;
         }
         Command::Broker(args) => {
             return broker::run(*args, urls, credentials, errors, data_dir, out).await;

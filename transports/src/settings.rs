@@ -8,10 +8,14 @@ use push_boot::{
 };
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
+use push_outbound::Outbound;
+use push_providers::{Provider, apns::Apns, fcm::Fcm, webhook::Webhook, webpush::WebPush};
+use push_tls::FileError;
 use tracing::info;
 
 use crate::{
-    Discard, Transports,
+    Discard, Transport, Transports,
+    http::{HttpArgs, HttpSettings, HttpTransport, SharedQuota, StoredProviders},
     mqtt::{MqttArgs, MqttSettings, MqttTransport},
 };
 
@@ -20,6 +24,8 @@ use crate::{
 pub struct TransportArgs {
     #[command(flatten)]
     mqtt: MqttArgs,
+    #[command(flatten)]
+    http: HttpArgs,
 }
 
 /// Checked settings of the transports.
@@ -27,6 +33,8 @@ pub struct TransportArgs {
 pub struct TransportSettings {
     /// The MQTT broker of devices, if one is set.
     pub mqtt: Option<(MqttUrl, MqttSettings)>,
+    /// FCM, APNs, Web Push and webhooks.
+    pub http: HttpSettings,
     /// The time that the transport `discard` takes for a batch, for load tests.
     pub discard_latency: Duration,
 }
@@ -34,9 +42,9 @@ pub struct TransportSettings {
 impl TransportArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<TransportSettings> {
-        let mqtt = self.mqtt.check(errors);
+        let (mqtt, http) = (self.mqtt.check(errors), self.http.check(errors));
         let discard_latency = discard_latency(errors.tuning());
-        Some(TransportSettings { mqtt: mqtt?, discard_latency })
+        Some(TransportSettings { mqtt: mqtt?, http: http?, discard_latency })
     }
 }
 
@@ -48,14 +56,41 @@ pub fn discard_latency(tuning: &mut Tuning) -> Duration {
 }
 
 impl Transports {
-    /// Starts the transports that the settings ask for. They connect in the background.
+    /// Starts the transports that the settings ask for. They connect in the background, or when there is
+    /// something to send.
     ///
     /// Must be called within a Tokio runtime.
-    pub fn from_settings(settings: TransportSettings) -> Self {
-        let discard = Discard { latency: settings.discard_latency };
+    ///
+    /// # Errors
+    /// If the file of authorities for requests to providers cannot be used.
+    pub fn from_settings(
+        settings: TransportSettings,
+        providers: Arc<StoredProviders>,
+    ) -> Result<Self, FileError> {
+        let TransportSettings { mqtt, http, discard_latency } = settings;
+        let discard = Discard { latency: discard_latency };
         let transports = Self::default().with(TransportKind::Discard, Arc::new(discard));
-        let Some((url, settings)) = settings.mqtt else { return transports };
+        let outbound = http.open()?;
+        let quota =
+            http.fcm_a_second.map(|a_second| SharedQuota { quotas: providers.clone(), a_second });
+        let transports = transports
+            .with(Fcm::KIND, over::<Fcm>(&outbound, &providers, quota, &http))
+            .with(Apns::KIND, over::<Apns>(&outbound, &providers, None, &http))
+            .with(WebPush::KIND, over::<WebPush>(&outbound, &providers, None, &http))
+            .with(Webhook::KIND, over::<Webhook>(&outbound, &providers, None, &http));
+        let Some((url, settings)) = mqtt else { return Ok(transports) };
         info!(broker = %url, "devices are reached over MQTT");
-        transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings)))
+        Ok(transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings))))
     }
+}
+
+/// Returns the transport of a provider.
+fn over<P: Provider>(
+    outbound: &Arc<Outbound>,
+    providers: &Arc<StoredProviders>,
+    quota: Option<SharedQuota>,
+    settings: &HttpSettings,
+) -> Arc<dyn Transport> {
+    let (outbound, providers) = (outbound.clone(), providers.clone());
+    Arc::new(HttpTransport::<P>::new(outbound, providers, quota, settings.clone()))
 }

@@ -19,15 +19,17 @@ use push_boot::{
     metrics::MetricsSettings,
     program::{Program, ProgramArgs, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
+    seal::SealArgs,
     settings::ConfigErrors,
 };
 use push_broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings};
 use push_fanout_worker::{Dependencies, WorkerArgs, WorkerSettings, readiness};
 use push_ingest::{IngestArgs, Listener, Settings as IngestSettings};
-use push_model::secret::Secret;
+use push_model::{secret::Secret, time::UnixMillis};
 use push_mqtt::MqttUrl;
 use push_transports::{
     TransportSettings, Transports,
+    http::{HttpArgs, HttpSettings, StoredProviders},
     mqtt::{MqttSettings, MqttTuningArgs},
 };
 use tracing::info;
@@ -54,6 +56,8 @@ pub struct StandaloneArgs {
     #[command(flatten)]
     mqtt: MqttTuningArgs,
     #[command(flatten)]
+    http: HttpArgs,
+    #[command(flatten)]
     program: ProgramArgs,
 }
 
@@ -63,6 +67,7 @@ struct Settings {
     ingest: IngestSettings,
     worker: WorkerSettings,
     mqtt: MqttSettings,
+    http: HttpSettings,
     program: ProgramSettings,
     metrics: MetricsSettings,
     engines: EngineSettings,
@@ -91,7 +96,7 @@ impl StandaloneArgs {
         }
         let proxies = self.proxies.check(&mut errors);
         let worker = self.worker.check(retention, &mut errors);
-        let mqtt = self.mqtt.check(&mut errors);
+        let (mqtt, http) = (self.mqtt.check(&mut errors), self.http.check(&mut errors));
         let namespace = engines.as_ref().map(|engines| &*engines.namespace);
         let program = self.program.check(default_log, namespace, &mut errors);
         let settings = (|| {
@@ -103,6 +108,7 @@ impl StandaloneArgs {
                 ingest,
                 worker: worker?,
                 mqtt: mqtt?,
+                http: http?,
                 program,
                 metrics,
                 engines: engines?,
@@ -121,7 +127,7 @@ impl StandaloneArgs {
 pub async fn run(
     args: StandaloneArgs,
     engines: Option<EngineSettings>,
-    credentials: Option<CredentialSettings>,
+    (credentials, seal): (Option<CredentialSettings>, SealArgs),
     errors: ConfigErrors,
     data_dir: &Path,
     out: Output,
@@ -139,6 +145,7 @@ pub async fn run(
     settings.broker.login_log = LoginLogSettings { program: "standalone", interval };
     let credentials = settings.credentials.open_or_create_in(data_dir)?;
     settings.ingest.device_credentials = Some(credentials.clone());
+    let seal = seal.open_or_create_in(data_dir)?;
 
     let http = Listener::bind(&settings.ingest).await?;
     let mut start = program.start(settings.ingest.ops_listen).await?;
@@ -149,10 +156,14 @@ pub async fn run(
     let broker = Broker::start(settings.broker, logins, &password, &mut start.registry)?;
     let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
     let devices_url: MqttUrl = format!("{scheme}://{}", reachable(broker.address())).parse()?;
-    let transports = Transports::from_settings(TransportSettings {
+    let clock = Arc::new(UnixMillis::now);
+    let providers = StoredProviders::new(stores.index.clone(), Some(seal), clock);
+    let transports = TransportSettings {
         mqtt: Some((broker.worker_url().clone(), settings.mqtt)),
+        http: settings.http,
         discard_latency: Duration::ZERO,
-    });
+    };
+    let transports = Transports::from_settings(transports, Arc::new(providers))?;
     transports.register(&mut start.registry);
     let dependencies = Dependencies::observed(&opened, transports.clone(), settings.metrics);
     dependencies.metrics.register(&mut start.registry);

@@ -34,5 +34,5 @@ pub use crate::{
     log::{audit, log_pause, outage, terminal},
     network::proxy_protocol,
     program::{data_dir, descriptors, runtime, shutdown},
-    settings::{command_line, credentials, reference, secret, tls},
+    settings::{command_line, credentials, reference, seal, secret, tls},
 };

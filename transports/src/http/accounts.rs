@@ -12,6 +12,7 @@ use bytes::Bytes;
 use push_model::{app::AppKey, device::TransportKind};
 use push_providers::Provider;
 use quick_cache::sync::Cache;
+use ring::rand::SystemRandom;
 use tokio::{sync::Notify, time::Instant};
 use tracing::warn;
 
@@ -157,7 +158,7 @@ impl<P: Provider> Accounts<P> {
 
     fn read(&self, app: &AppKey, credential: Option<&[u8]>) -> Result<Arc<Account<P>>, Unusable> {
         let Some(credential) = credential else { return Err(Unusable::None) };
-        let account = P::account(credential).map_err(|error| {
+        let account = P::account(credential, &SystemRandom::new()).map_err(|error| {
             warn!(%app, transport = P::KIND.name(), %error, "a credential does not work");
             Unusable::Away
         })?;

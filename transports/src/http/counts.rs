@@ -51,10 +51,11 @@ fn labels(verdict: &Verdict) -> (&'static str, &'static str) {
         Verdict::DeviceRefused { code, .. } => ("device_refused", code),
         Verdict::MessageRefused { code } => ("message_refused", code),
         Verdict::Throttled { .. } => ("throttled", ""),
-        Verdict::Account(AccountFault::Renew) => ("account", "renew"),
-        Verdict::Account(AccountFault::Stop { code } | AccountFault::Suspect { code }) => {
-            ("account", code)
-        }
+        Verdict::Account(
+            AccountFault::Renew { code }
+            | AccountFault::Stop { code }
+            | AccountFault::Suspect { code },
+        ) => ("account", code),
         Verdict::Account(AccountFault::Unavailable { .. }) => ("account", "unavailable"),
         Verdict::Reconnect => ("reconnect", ""),
         Verdict::Unavailable { .. } => ("unavailable", ""),

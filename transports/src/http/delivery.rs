@@ -145,11 +145,13 @@ impl<P: Provider> BatchDelivery<P> {
                 Some(Device { client_id: target.client_id.as_str(), token: token.as_ref()? })
             })
             .collect();
-        let mut of_devices = match devices.is_empty() {
-            true => Vec::new(),
-            false => self.exchange(&devices).await,
+        let (mut of_devices, mut rest) = (Vec::with_capacity(devices.len()), &devices[..]);
+        while !rest.is_empty() {
+            let (one, others) = rest.split_at(P::batch(&self.form, rest).clamp(1, rest.len()));
+            of_devices.extend(self.exchange(one).await);
+            rest = others;
         }
-        .into_iter();
+        let mut of_devices = of_devices.into_iter();
         tokens
             .iter()
             .map(|token| match token {
@@ -239,16 +241,20 @@ impl<P: Provider> BatchDelivery<P> {
             body: &answer.body,
             at: self.sending.now(),
         };
-        let verdicts = P::answer(&read, devices.len());
+        let verdicts = P::answer(&read, devices);
         let reactions: Vec<_> = verdicts.iter().map(|verdict| self.note(verdict)).collect();
-        let then = |then| !reactions.is_empty() && reactions.iter().all(|one| one.then == then);
-        if then(Then::Renew) && !std::mem::replace(&mut tries.renewed, true) {
+        let all = |then: fn(Then) -> bool| {
+            !reactions.is_empty() && reactions.iter().all(|reaction| then(reaction.then))
+        };
+        if all(|then| matches!(then, Then::Renew(_)))
+            && !std::mem::replace(&mut tries.renewed, true)
+        {
             let audience = devices.first().map_or("", |device| P::audience(device.token));
             if self.account.identity.bearers.refuse(audience, bearer) {
                 return Err(Again);
             }
         }
-        if then(Then::Reconnect) && !std::mem::replace(&mut tries.reconnected, true) {
+        if all(|then| then == Then::Reconnect) && !std::mem::replace(&mut tries.reconnected, true) {
             way.reconnect();
             return Err(Again);
         }
@@ -315,6 +321,7 @@ impl<P: Provider> BatchDelivery<P> {
             now: self.sending.now(),
             expires_at: lifetime.end(),
             now_or_never: matches!(lifetime, Lifetime::NowOrNever { .. }),
+            random: &self.shared.random,
         };
         P::request(&self.account.account, bearer, &self.form, &delivery, devices)
     }
@@ -329,8 +336,7 @@ impl<P: Provider> BatchDelivery<P> {
                     way.circuit().hold(Instant::now(), wait);
                 }
             }
-            Then::Renew => self.stop_account("the provider does not accept its authorization"),
-            Then::StopAccount(code) => self.stop_account(code),
+            Then::Renew(code) | Then::StopAccount(code) => self.stop_account(code),
             Then::StopMessage(code) => {
                 if !self.is_refused.swap(true, Ordering::Relaxed) {
                     let message_id = &self.message.message_id;

@@ -12,6 +12,7 @@
 //! - `circuit`: stops asking a provider that fails
 //! - `counts`: what providers answered, for metrics
 //! - `verdicts`: what a provider's answer means for a device, its message and its account
+//! - `stored`: credentials and quotas, from the index
 //! - `settings`: the flags
 
 mod accounts;
@@ -21,6 +22,7 @@ mod counts;
 mod delivery;
 mod quota;
 mod settings;
+mod stored;
 mod verdicts;
 mod way;
 mod window;
@@ -44,6 +46,7 @@ use push_providers::{
     verdict::AccountFault,
 };
 use quick_cache::sync::Cache;
+use ring::rand::SystemRandom;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -58,6 +61,7 @@ pub use self::{
     accounts::{Credentials, NoCredential, SharedQuota},
     quota::Quotas,
     settings::{HttpArgs, HttpSettings},
+    stored::StoredProviders,
 };
 use crate::{
     contract::{Outcome, Outgoing, Transport},
@@ -82,6 +86,7 @@ struct Shared<P> {
     counts: Counts,
     /// The provider itself fails.
     is_failing: Arc<AtomicBool>,
+    random: SystemRandom,
     provider: std::marker::PhantomData<fn() -> P>,
 }
 
@@ -95,9 +100,15 @@ impl<P: Provider> HttpTransport<P> {
     ) -> Self {
         let accounts = Accounts::new(credentials, settings.window, quota);
         let counts = Counts::default();
-        let provider = std::marker::PhantomData;
-        let shared =
-            Arc::new(Shared { outbound, settings, counts, is_failing: Arc::default(), provider });
+        let (random, provider) = (SystemRandom::new(), std::marker::PhantomData);
+        let shared = Arc::new(Shared {
+            outbound,
+            settings,
+            counts,
+            is_failing: Arc::default(),
+            random,
+            provider,
+        });
         Self { shared, accounts, forms: Cache::new(KEPT_FORMS) }
     }
 
@@ -126,7 +137,7 @@ impl<P: Provider> Shared<P> {
         audience: &str,
         now: UnixMillis,
     ) -> Result<Bearer, AccountFault> {
-        let renew = async || match P::authorize(&account.account, audience, now) {
+        let renew = async || match P::authorize(&account.account, audience, now, &self.random) {
             Err(error) => {
                 warn!(transport = P::KIND.name(), %error, "an account cannot sign");
                 Err(AccountFault::Stop { code: "unusable key" })

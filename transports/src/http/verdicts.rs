@@ -30,8 +30,8 @@ pub(super) struct Reaction {
 pub(super) enum Then {
     /// Nothing.
     Nothing,
-    /// Send again immediately with a new authorization, if this was the first try.
-    Renew,
+    /// Send again immediately with a new authorization, if this was the first try; stop the account otherwise.
+    Renew(&'static str),
     /// Send again immediately on a new connection, if this was the first try.
     Reconnect,
     /// Send nothing more of this account for this long.
@@ -78,7 +78,7 @@ impl Reaction {
 
     fn to_fault(fault: AccountFault) -> (Outcome, Load, Then) {
         match fault {
-            AccountFault::Renew => (away(), Load::Unknown, Then::Renew),
+            AccountFault::Renew { code } => (away(), Load::Unknown, Then::Renew(code)),
             AccountFault::Stop { code } => (away(), Load::Unknown, Then::StopAccount(code)),
             AccountFault::Suspect { code } => {
                 (Outcome::Failed(FailReason::Refused), Load::Taken, Then::Suspect(code))

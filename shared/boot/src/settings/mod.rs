@@ -6,7 +6,7 @@
 //!
 //! - `command_line`: reads flags and variables with clap, and shows no secret
 //! - `config_file`: the file of settings
-//! - `secret`, `tls`, `credentials`: settings that name secrets, certificates and key files
+//! - `secret`, `tls`, `credentials`, `seal`: settings that name secrets, certificates and key files
 //! - `older_words`: former names of settings
 //! - `reference`: the page of all settings
 
@@ -15,6 +15,7 @@ mod config_file;
 pub mod credentials;
 mod older_words;
 pub mod reference;
+pub mod seal;
 pub mod secret;
 pub mod tls;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::UnixMillis;
+use crate::{device::TransportKind, ids::AppId, time::UnixMillis};
 
 /// The account of an app at one provider, as it is stored. The credential is sealed: who reads the stores
 /// or a backup cannot use it. Its `Debug` form leaves it out.
@@ -16,6 +16,14 @@ pub struct ProviderAccount {
     pub summary: String,
     /// The credential, sealed.
     pub sealed: String,
+}
+
+impl ProviderAccount {
+    /// Returns the context for which the credential of an app's account is sealed: a sealed credential that is
+    /// copied to another app, or to another transport, does not open.
+    pub fn context(app: &AppId, kind: TransportKind) -> String {
+        format!("{app}/{}", kind.name())
+    }
 }
 
 impl fmt::Debug for ProviderAccount {

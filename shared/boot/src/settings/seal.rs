@@ -1,0 +1,56 @@
+//! The flag about the keys that seal the credentials of providers.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use push_credentials::{KeyFileError, SealFile};
+use push_model::time::UnixMillis;
+
+/// The key file of a data directory.
+pub const SEAL_FILE: &str = "seal-keys.json";
+
+/// The flag about seal keys.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "FCM, APNs, Web Push, webhooks")]
+pub struct SealArgs {
+    /// Unseal the accounts at providers with the keys of this file, which `pushctl key seal` makes.
+    /// `pushctl` takes `seal-keys.json` in its data directory
+    #[arg(long, env = "PUSH_SEAL_KEY", value_name = "FILE", global = true)]
+    seal_key: Option<PathBuf>,
+}
+
+impl SealArgs {
+    /// Reads the file that is set; none without one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or holds no keys.
+    pub fn open(&self) -> Result<Option<Arc<SealFile>>, KeyFileError> {
+        self.seal_key.as_deref().map(|path| SealFile::open(path).map(Arc::new)).transpose()
+    }
+
+    /// Reads the file that is set, or else the one in the data directory; none if neither is there.
+    ///
+    /// # Errors
+    /// If there is one, and it cannot be read or holds no keys.
+    pub fn open_if_there(&self, data_dir: &Path) -> Result<Option<Arc<SealFile>>, KeyFileError> {
+        let in_directory = data_dir.join(SEAL_FILE);
+        match &self.seal_key {
+            None if in_directory.exists() => SealFile::open(&in_directory).map(Arc::new).map(Some),
+            _ => self.open(),
+        }
+    }
+
+    /// Reads the file that is set, or else the one in the data directory, which is made if it is missing.
+    ///
+    /// # Errors
+    /// If it can be neither read nor made.
+    pub fn open_or_create_in(&self, data_dir: &Path) -> Result<Arc<SealFile>, KeyFileError> {
+        match &self.seal_key {
+            Some(path) => SealFile::open(path),
+            None => SealFile::open_or_create(&data_dir.join(SEAL_FILE), UnixMillis::now()),
+        }
+        .map(Arc::new)
+    }
+}
