@@ -1,8 +1,8 @@
-//! The keys that sign the MQTT logins of devices, in their file.
+//! The keys that sign the MQTT logins of devices, and those that seal accounts at providers, in their files.
 
-use std::{cmp::Ordering, path::Path};
+use std::{cmp::Ordering, path::Path, time::Duration};
 
-use push_credentials::{Key, KeyFile, KeySet, Rotation};
+use push_credentials::{Key, KeyFile, KeySet, Rotation, SealFile};
 use push_index::Index;
 use push_model::{audit::Action, time::UnixMillis};
 use serde::Serialize;
@@ -109,6 +109,67 @@ pub fn public(file: &Path) -> anyhow::Result<PublicKeys> {
     let accepted = keys.keys().iter().filter(|key| key.verifies_at(now));
     let pem = accepted.map(|key| key.public().pem()).collect();
     Ok(PublicKeys { pem, jwks: keys.jwks(now) })
+}
+
+/// A change of the keys that seal accounts.
+#[derive(Debug, Clone, Copy)]
+pub enum SealChange {
+    /// Makes the file, with one key.
+    Create,
+    /// Adds a key, which seals from then on.
+    Rotate {
+        /// The time that programs have to learn of it.
+        lead: Duration,
+    },
+    /// Removes all keys but the one that seals.
+    DropEarlier,
+}
+
+/// A key that seals, without its secret.
+#[derive(Debug, Clone, Serialize)]
+pub struct SealKeyView {
+    /// Its id.
+    pub id: String,
+    /// When it was made.
+    pub created_at: UnixMillis,
+    /// The time from which it seals.
+    pub seals_from: UnixMillis,
+}
+
+/// Changes the file of the keys that seal accounts. Without an index, only the log says who did it.
+///
+/// # Errors
+/// If the file cannot be made, read or written, or it was not recorded.
+pub async fn seal(
+    file: &Path,
+    change: SealChange,
+    index: Option<&dyn Index>,
+    actor: &Actor,
+) -> anyhow::Result<Vec<SealKeyView>> {
+    let now = UnixMillis::now();
+    let action = match change {
+        SealChange::Create => Action::SealKeyMade,
+        SealChange::Rotate { .. } | SealChange::DropEarlier => Action::SealKeyRotated,
+    };
+    let work = async {
+        let keys = match change {
+            SealChange::Create => SealFile::create(file, now)?,
+            SealChange::Rotate { lead } => {
+                SealFile::rotate(file, Rotation { lead, overlap: Duration::ZERO }, now)?
+            }
+            SealChange::DropEarlier => SealFile::change(file, |keys| {
+                keys.drop_earlier(now);
+                Ok(())
+            })?,
+        };
+        let view = |(id, seals_from, created_at): (&str, _, _)| SealKeyView {
+            id: id.to_owned(),
+            created_at,
+            seals_from,
+        };
+        Ok(keys.list().map(view).collect())
+    };
+    recorded(index, actor.event(action), work).await
 }
 
 fn views(keys: &KeySet, now: UnixMillis) -> Vec<KeyView> {

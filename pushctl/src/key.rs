@@ -1,15 +1,22 @@
 //! `pushctl key`: makes, replaces and shows the keys that sign the MQTT logins of devices.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
+use anyhow::Context as _;
 use clap::Subcommand;
 use push_boot::{credentials::CredentialSettings, data_dir, settings::duration};
-use push_credentials::Rotation;
+use push_credentials::{Rotation, SealFile};
 use push_index::Index;
 use push_operator::{
+    app::accounts,
     audit::Actor,
-    keys::{self, KeyView, PublicKeys},
+    keys::{self, KeyView, PublicKeys, SealChange, SealKeyView},
 };
+use serde_json::json;
 
 use crate::output::{Output, Table};
 
@@ -34,12 +41,29 @@ pub enum KeyCommand {
     /// Print the public keys, for brokers that check logins themselves: PEM, or a JSON Web Key Set
     /// with --json
     Public,
+    /// Make the file of the keys that seal accounts at providers, or add a key to it
+    Seal {
+        /// The file, which only its owner will be able to read
+        file: PathBuf,
+        /// Add a key to the file that is there, which seals from --lead on; the others go on opening. Then run
+        /// `pushctl key reseal`, and --drop-earlier
+        #[arg(long, conflicts_with = "drop_earlier")]
+        rotate: bool,
+        /// Give programs this long to learn of the new key
+        #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration)]
+        lead: Duration,
+        /// Remove all keys but the one that seals, after `pushctl key reseal`
+        #[arg(long)]
+        drop_earlier: bool,
+    },
+    /// Seal the accounts of all apps with the newest key of --seal-key
+    Reseal,
 }
 
 impl KeyCommand {
     /// Returns true if the command changes something and so is recorded in the audit trail.
     pub(crate) fn is_change(&self) -> bool {
-        matches!(self, Self::Create | Self::Rotate { .. })
+        matches!(self, Self::Create | Self::Rotate { .. } | Self::Seal { .. } | Self::Reseal)
     }
 }
 
@@ -51,6 +75,7 @@ impl KeyCommand {
 pub async fn run(
     command: KeyCommand,
     settings: &CredentialSettings,
+    seal: impl FnOnce() -> anyhow::Result<Arc<SealFile>>,
     data_dir: &Path,
     index: Option<&dyn Index>,
     actor: &Actor,
@@ -70,12 +95,35 @@ pub async fn run(
             let rotation = Rotation { lead, overlap: overlap.unwrap_or(settings.token_ttl) };
             print(&keys::rotate(&file, rotation, index, actor).await?, out)
         }
+        KeyCommand::Seal { file, rotate, lead, drop_earlier } => {
+            let change = match (rotate, drop_earlier) {
+                (true, _) => SealChange::Rotate { lead },
+                (_, true) => SealChange::DropEarlier,
+                _ => SealChange::Create,
+            };
+            let keys = keys::seal(&file, change, index, actor).await?;
+            print_seal(&keys, out)
+        }
+        KeyCommand::Reseal => {
+            let index = index.context("the index is needed to seal accounts anew")?;
+            let resealed = accounts::reseal(index, &*seal()?, actor).await?;
+            let text = format!("sealed {resealed} accounts with the newest key");
+            out.result(text, &json!({ "resealed": resealed }))
+        }
         KeyCommand::List => print(&keys::list(&file)?, out),
         KeyCommand::Public => {
             let PublicKeys { pem, jwks } = keys::public(&file)?;
             out.result(pem, &jwks)
         }
     }
+}
+
+fn print_seal(keys: &[SealKeyView], out: Output) -> anyhow::Result<()> {
+    let mut table = Table::new(&["KEY", "CREATED", "SEALS FROM"]);
+    for SealKeyView { id, created_at, seals_from } in keys {
+        table.row([id.clone(), created_at.to_string(), seals_from.to_string()]);
+    }
+    out.result(table, &keys)
 }
 
 fn print(keys: &[KeyView], out: Output) -> anyhow::Result<()> {

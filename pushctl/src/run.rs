@@ -9,9 +9,11 @@ use push_boot::{
     data_dir,
     engines::{EngineSettings, IndexUrl, QueueUrl, Stores, open_queue, open_stores},
     log::{self, LogSettings},
+    seal::SealArgs,
     settings::ConfigErrors,
     traces::Traces,
 };
+use push_credentials::SealFile;
 use push_index::Index;
 use push_operator::{audit::Actor, device::AppLogins};
 use push_queue::Queue;
@@ -94,7 +96,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
                 log::init(LogSettings::of_audit(cli.json), &Traces::off());
                 index = index_for_key_audit(&urls, &credentials, data_dir, out).await;
             }
-            key::run(command, &credentials, data_dir, index.as_deref(), &actor, out).await
+            let seal = || seal_keys(&cli.seal, &urls, data_dir);
+            key::run(command, &credentials, seal, data_dir, index.as_deref(), &actor, out).await
         }
         Command::Device(DeviceCommand::Credentials { app_id, client_id }) => {
             let credentials = credentials.open_in(data_dir)?;
@@ -118,7 +121,9 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             device::listen::run(args, broker, logins, out).await
         }
         Command::App(command) => {
-            app::run(command, &*index(&urls, data_dir).await?, &actor, out).await
+            let index = index(&urls, data_dir).await?;
+            let seal = || seal_keys(&cli.seal, &urls, data_dir);
+            app::run(command, &*index, seal, &actor, out).await
         }
         Command::Device(command) => device::run(command, &index(&urls, data_dir).await?, out).await,
         Command::Message(command) => {
@@ -147,6 +152,23 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             doctor::run(args, installation, out).await
         }
     }
+}
+
+/// Opens the file of the keys that seal. On the embedded store it is made if it is missing; other stores are
+/// used by workers on other machines, which need the same file.
+fn seal_keys(
+    args: &SealArgs,
+    urls: &EngineSettings,
+    data_dir: &Path,
+) -> anyhow::Result<Arc<SealFile>> {
+    if matches!(urls.index, IndexUrl::Sqlite(_)) {
+        data_dir::make(data_dir)?;
+        return Ok(args.open_or_create_in(data_dir)?);
+    }
+    args.open_if_there(data_dir)?.context(
+        "accounts are sealed: name the file of the keys with --seal-key, the same as for the workers; \
+         `pushctl key seal FILE` makes one",
+    )
 }
 
 /// Opens the index.

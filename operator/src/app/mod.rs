@@ -1,8 +1,10 @@
 //! Apps: making, changing, listing and removing them, and replacing their default secret.
 //!
+//! - `accounts`: its accounts at providers
 //! - `secrets`: the named secrets of an app
 //! - `views`: apps and secrets as operators see them
 
+pub mod accounts;
 pub mod secrets;
 mod views;
 

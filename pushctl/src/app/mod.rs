@@ -4,16 +4,19 @@
 //! - `secret`: the named secrets of an app
 //! - `secret_file`: secrets that come from a file
 //! - `table`: tables of apps and secrets
+//! - `transport`: accounts at providers
 
 mod changes;
 mod secret;
 mod secret_file;
 mod table;
+mod transport;
 
-use std::{num::NonZeroU32, path::PathBuf};
+use std::{num::NonZeroU32, path::PathBuf, sync::Arc};
 
 use clap::Subcommand;
 use push_boot::settings::duration;
+use push_credentials::SealFile;
 use push_index::Index;
 use push_model::{app::AppQuota, ids::AppId};
 use push_operator::{
@@ -26,7 +29,11 @@ use self::{
     secret_file::read_or_generate,
     table::{apps, print_app, print_secret},
 };
-pub use self::{secret::SecretCommand, secret_file::read_secret};
+pub use self::{
+    secret::SecretCommand,
+    secret_file::read_secret,
+    transport::{AccountCommand, TransportCommand},
+};
 use crate::{
     output::Output,
     transfer::{self, RestoreArgs},
@@ -107,6 +114,9 @@ pub enum AppCommand {
     /// Add, list and revoke secrets for a part of the API each
     #[command(subcommand)]
     Secret(SecretCommand),
+    /// Set, list and remove the accounts at FCM, APNs, Web Push and webhooks
+    #[command(subcommand)]
+    Transport(TransportCommand),
     /// Replace the default secret and print the new one, once
     RotateSecret {
         /// The app
@@ -128,6 +138,7 @@ pub enum AppCommand {
 pub async fn run(
     command: AppCommand,
     index: &dyn Index,
+    seal: impl FnOnce() -> anyhow::Result<Arc<SealFile>>,
     actor: &Actor,
     out: Output,
 ) -> anyhow::Result<()> {
@@ -174,6 +185,7 @@ pub async fn run(
             transfer::backup(index, actor, &app_id, &file, skip_unreadable, out).await
         }
         AppCommand::Restore(args) => transfer::restore(index, actor, &args, out).await,
+        AppCommand::Transport(command) => transport::run(command, index, seal, actor, out).await,
         AppCommand::Secret(command) => secret::run(command, index, actor, out).await,
         AppCommand::RotateSecret { app_id, secret_file, overlap } => {
             let secret = read_or_generate(secret_file)?;

@@ -44,6 +44,16 @@ pub enum Action {
     DeviceKeyMade,
     /// Another key signs device credentials.
     DeviceKeyRotated,
+    /// An account at a provider was set.
+    AccountSet,
+    /// An account at a provider was removed.
+    AccountRemoved,
+    /// The accounts were sealed with the newest key.
+    AccountsResealed,
+    /// The first key that seals accounts was made.
+    SealKeyMade,
+    /// Another key seals accounts.
+    SealKeyRotated,
     /// A message was recalled.
     MessageRecalled,
     /// Dead letters were moved back to their lanes.
@@ -70,6 +80,11 @@ impl Action {
             Self::SecretRevoked => "secret_revoked",
             Self::DeviceKeyMade => "device_key_made",
             Self::DeviceKeyRotated => "device_key_rotated",
+            Self::AccountSet => "account_set",
+            Self::AccountRemoved => "account_removed",
+            Self::AccountsResealed => "accounts_resealed",
+            Self::SealKeyMade => "seal_key_made",
+            Self::SealKeyRotated => "seal_key_rotated",
             Self::MessageRecalled => "message_recalled",
             Self::DeadLettersReplayed => "dead_letters_replayed",
             Self::DeadLettersDropped => "dead_letters_dropped",

@@ -240,12 +240,23 @@ impl<K: StoredKeys> StoredKeyFile<K> {
     /// # Errors
     /// If the file cannot be read or written, or the key cannot be replaced.
     pub fn rotate(path: &Path, rotation: Rotation, now: UnixMillis) -> Result<K, KeyFileError> {
+        Self::change(path, |keys| keys.rotate(rotation, now))
+    }
+
+    /// Changes the keys of the file. Two changes at the same time happen one after the other.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written, or the change fails.
+    pub fn change(
+        path: &Path,
+        change: impl FnOnce(&mut K) -> Result<(), RotationError>,
+    ) -> Result<K, KeyFileError> {
         // The file itself, so that a link to it stays one.
         let path = &fs::canonicalize(path).map_err(|error| unreadable(K::WORDS, path, error))?;
         let failed = |error| KeyFileError::Write(K::WORDS, path.clone(), error);
         let _lock = write::lock_folder(path).map_err(failed)?;
         let (mut keys, _) = read::<K>(path)?;
-        keys.rotate(rotation, now).map_err(|error| KeyFileError::Rotate(K::WORDS, error))?;
+        change(&mut keys).map_err(|error| KeyFileError::Rotate(K::WORDS, error))?;
         write::replace(path, &keys.write(), K::WORDS)?;
         Ok(keys)
     }

@@ -1,0 +1,299 @@
+//! The accounts of an app at the providers that reach its devices: setting, listing, removing and trying
+//! them, and sealing them anew.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use push_credentials::SealFile;
+use push_index::Index;
+use push_model::{
+    app::{App, ProviderAccount},
+    audit::Action,
+    device::TransportKind,
+    ids::AppId,
+    time::UnixMillis,
+};
+use push_providers::{Provider as _, apns::Apns, fcm::Fcm, webhook, webpush};
+use ring::rand::SystemRandom;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{change_app, find};
+use crate::audit::{Actor, recorded};
+
+/// An account to be set.
+#[derive(Debug, Clone)]
+pub enum NewAccount {
+    /// FCM.
+    Fcm {
+        /// The JSON file of a service account.
+        service_account: Vec<u8>,
+    },
+    /// APNs.
+    Apns {
+        /// The text of the `.p8` file.
+        key: String,
+        /// The id of the key.
+        key_id: String,
+        /// The developer team.
+        team_id: String,
+        /// The bundle id of the app.
+        topic: String,
+        /// True for devices with a development build.
+        sandbox: bool,
+    },
+    /// Web Push. The key of an account that is there already is kept: browsers have subscribed with it.
+    WebPush {
+        /// Whom the operator of a push service can write to.
+        subject: String,
+        /// The URL that a declarative notification opens; none for our own form.
+        declarative: Option<String>,
+        /// Makes a new key although there is one. Every browser must subscribe again.
+        new_key: bool,
+    },
+    /// A webhook. The secret of an account that is there already is kept.
+    Webhook {
+        /// Where requests go.
+        url: String,
+        /// Makes a new secret although there is one. The present one signs as well for this long.
+        rotate_secret: Option<Duration>,
+    },
+}
+
+impl NewAccount {
+    /// Returns the transport that it is for.
+    pub fn kind(&self) -> TransportKind {
+        match self {
+            Self::Fcm { .. } => TransportKind::Fcm,
+            Self::Apns { .. } => TransportKind::Apns,
+            Self::WebPush { .. } => TransportKind::Webpush,
+            Self::Webhook { .. } => TransportKind::Webhook,
+        }
+    }
+}
+
+/// An account, without its credential.
+#[derive(Debug, Clone, Serialize)]
+pub struct AccountView {
+    /// The transport.
+    pub transport: TransportKind,
+    /// What may be shown of it: a project, a team and a topic, a public key, an origin.
+    pub summary: String,
+    /// When it was set.
+    pub set_at: UnixMillis,
+}
+
+/// An account that was set.
+#[derive(Debug, Clone, Serialize)]
+pub struct AccountSet {
+    /// The account.
+    #[serde(flatten)]
+    pub account: AccountView,
+    /// The key with which browsers subscribe, in base64url.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
+    /// The secret with which a receiver checks signatures, if it is a new one. It is not shown again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signing_secret: Option<String>,
+}
+
+/// An account that was removed.
+#[derive(Debug, Clone, Serialize)]
+pub struct AccountRemoved {
+    /// The app.
+    pub app_id: AppId,
+    /// The transport.
+    pub removed: TransportKind,
+}
+
+/// A checked credential, before it is sealed.
+struct Checked {
+    credential: Vec<u8>,
+    summary: String,
+    public_key: Option<String>,
+    signing_secret: Option<String>,
+}
+
+/// Sets the account of an app at a provider, in place of the one that is there. Workers use it within 5 s.
+///
+/// # Errors
+/// If it cannot work, there is no such app here, the index did not answer, or it was not recorded.
+pub async fn set(
+    index: &dyn Index,
+    seal: &SealFile,
+    actor: &Actor,
+    app_id: &AppId,
+    account: NewAccount,
+) -> anyhow::Result<AccountSet> {
+    let work = async {
+        let (kind, now) = (account.kind(), UnixMillis::now());
+        let context = ProviderAccount::context(app_id, kind);
+        let before = find(index, app_id).await?.transports.remove(&kind);
+        let before = before.map(|before| seal.open_sealed(&before.sealed, &context)).transpose();
+        let checked = check(account, before, now)?;
+        let sealed = seal.current().seal(&checked.credential, &context, now)?;
+        let stored = ProviderAccount { set_at: now, summary: checked.summary, sealed };
+        let change = |app: &mut App| {
+            app.transports.insert(kind, stored.clone());
+            Ok(())
+        };
+        change_app(index, app_id, change).await?;
+        Ok(AccountSet {
+            account: view(kind, &stored),
+            public_key: checked.public_key,
+            signing_secret: checked.signing_secret,
+        })
+    };
+    recorded(Some(index), actor.event_of_app(Action::AccountSet, app_id), work).await
+}
+
+/// Lists the accounts of an app.
+///
+/// # Errors
+/// If there is no such app, or the index did not answer.
+pub async fn list(index: &dyn Index, app_id: &AppId) -> anyhow::Result<Vec<AccountView>> {
+    let app = find(index, app_id).await?;
+    Ok(app.transports.iter().map(|(kind, account)| view(*kind, account)).collect())
+}
+
+/// Removes an account. Workers use it no longer than 5 s.
+///
+/// # Errors
+/// If there is no such app or account, the index did not answer, or it was not recorded.
+pub async fn remove(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: &AppId,
+    kind: TransportKind,
+) -> anyhow::Result<AccountRemoved> {
+    let work = async {
+        let change = |app: &mut App| match app.transports.remove(&kind) {
+            Some(_) => Ok(()),
+            None => bail!("{app_id} has no account for {}", kind.name()),
+        };
+        change_app(index, app_id, change).await?;
+        Ok(AccountRemoved { app_id: app_id.clone(), removed: kind })
+    };
+    recorded(Some(index), actor.event_of_app(Action::AccountRemoved, app_id), work).await
+}
+
+/// Seals the accounts of all apps with the newest key. Returns how many were sealed with another one.
+///
+/// # Errors
+/// If a credential does not open, or the index did not answer; another call goes on.
+pub async fn reseal(index: &dyn Index, seal: &SealFile, actor: &Actor) -> anyhow::Result<u64> {
+    let work = async {
+        let mut number = 0;
+        for app in index.apps().await? {
+            let (now, keys) = (UnixMillis::now(), seal.current());
+            let is_old = |account: &ProviderAccount| !keys.is_newest(&account.sealed, now);
+            if !app.transports.values().any(is_old) || app.moved_to.is_some() {
+                continue;
+            }
+            let (app_id, mut resealed) = (app.app_id.clone(), 0);
+            change_app(index, &app_id, |app: &mut App| {
+                resealed = reseal_app(app, seal, now)?;
+                Ok(())
+            })
+            .await?;
+            number += resealed;
+        }
+        Ok(number)
+    };
+    recorded(Some(index), actor.event(Action::AccountsResealed), work).await
+}
+
+fn reseal_app(app: &mut App, seal: &SealFile, now: UnixMillis) -> anyhow::Result<u64> {
+    let (mut number, keys, app_id) = (0, seal.current(), app.app_id.clone());
+    for (kind, account) in &mut app.transports {
+        if keys.is_newest(&account.sealed, now) {
+            continue;
+        }
+        let context = ProviderAccount::context(&app_id, *kind);
+        let opened = seal.open_sealed(&account.sealed, &context);
+        let opened = opened.with_context(|| format!("the account {context} does not open"))?;
+        account.sealed = keys.seal(&opened, &context, now)?;
+        number += 1;
+    }
+    Ok(number)
+}
+
+fn view(kind: TransportKind, account: &ProviderAccount) -> AccountView {
+    AccountView { transport: kind, summary: account.summary.clone(), set_at: account.set_at }
+}
+
+/// Checks an account and makes its credential, with what is to be kept of the one before.
+fn check(
+    account: NewAccount,
+    before: Result<Option<Vec<u8>>, push_credentials::SealError>,
+    now: UnixMillis,
+) -> anyhow::Result<Checked> {
+    let random = SystemRandom::new();
+    let plain = |credential: Vec<u8>, summary: String| Checked {
+        credential,
+        summary,
+        public_key: None,
+        signing_secret: None,
+    };
+    match account {
+        NewAccount::Fcm { service_account } => {
+            Fcm::account(&service_account, &random)?;
+            let project = text(&service_account, "project_id");
+            Ok(plain(service_account, format!("project {project}")))
+        }
+        NewAccount::Apns { key, key_id, team_id, topic, sandbox } => {
+            let place = if sandbox { "sandbox" } else { "production" };
+            let summary = format!("{topic}, team {team_id}, key {key_id}, {place}");
+            let credential = json!({
+                "key_pem": key, "key_id": key_id, "team_id": team_id, "topic": topic, "sandbox": sandbox,
+            });
+            let credential = serde_json::to_vec(&credential)?;
+            Apns::account(&credential, &random)?;
+            Ok(plain(credential, summary))
+        }
+        NewAccount::WebPush { subject, declarative, new_key } => {
+            let kept = if new_key { None } else { before.context(UNREADABLE)? };
+            let credential = match kept {
+                Some(kept) => {
+                    let kept: webpush::Credential = serde_json::from_slice(&kept)?;
+                    webpush::Credential { subject, ..kept }
+                }
+                None => webpush::Credential::generate(&subject, &random)?,
+            };
+            let credential = webpush::Credential { declarative, ..credential };
+            let public_key = credential.check(&random)?.public_key().to_owned();
+            let checked = plain(serde_json::to_vec(&credential)?, format!("key {public_key}"));
+            Ok(Checked { public_key: Some(public_key), ..checked })
+        }
+        NewAccount::Webhook { url, rotate_secret } => {
+            let generate = || webhook::Credential::generate(&url, &random);
+            let kept = before.context(UNREADABLE)?;
+            let kept: Option<webhook::Credential> =
+                kept.map(|kept| serde_json::from_slice(&kept)).transpose()?;
+            let is_new = kept.is_none() || rotate_secret.is_some();
+            let credential = match (kept, rotate_secret) {
+                (None, _) => generate()?,
+                (Some(kept), None) => webhook::Credential { url, ..kept },
+                (Some(kept), Some(overlap)) => {
+                    webhook::Credential { url, ..kept.rotate(now, overlap, &random)? }
+                }
+            };
+            credential.check()?;
+            let checked = plain(serde_json::to_vec(&credential)?, origin(&credential.url));
+            Ok(Checked { signing_secret: is_new.then_some(credential.secret), ..checked })
+        }
+    }
+}
+
+const UNREADABLE: &str = "the account that is there does not open: remove it first";
+
+/// Returns the origin of a URL, whose path and query may hold a secret.
+fn origin(url: &str) -> String {
+    let end = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
+    url.get(..end).unwrap_or_default().to_owned()
+}
+
+fn text(credential: &[u8], field: &str) -> String {
+    let value: serde_json::Value = serde_json::from_slice(credential).unwrap_or_default();
+    value.get(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+}
