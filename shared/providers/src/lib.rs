@@ -21,6 +21,8 @@ pub mod apns;
 pub mod content;
 pub mod exchange;
 pub mod fcm;
+#[cfg(test)]
+mod fuzz;
 mod jwt;
 mod outside;
 mod pem;
