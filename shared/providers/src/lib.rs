@@ -22,6 +22,8 @@ mod base64url;
 pub mod content;
 pub mod exchange;
 pub mod fcm;
+#[cfg(test)]
+mod fuzz;
 mod jwt;
 mod outside;
 mod pem;
