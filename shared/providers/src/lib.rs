@@ -18,6 +18,7 @@
 //! - [`verdict`]: what an answer means for the device, the message and the account
 
 pub mod apns;
+mod base64url;
 pub mod content;
 pub mod exchange;
 pub mod fcm;
@@ -30,6 +31,7 @@ mod provider;
 #[cfg(test)]
 mod testing;
 pub mod verdict;
+pub mod webpush;
 
 pub use self::provider::{
     Authorization, BadAccount, BadToken, Bearer, Delivery, Device, Provider, TooLarge,
