@@ -58,8 +58,13 @@ impl Answer<'_> {
     pub fn retry_after(&self) -> Option<Duration> {
         let text = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?;
         let seconds = text.trim().parse().ok()?;
-        Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
+        Some(longest_wait(Duration::from_secs(seconds)))
     }
+}
+
+/// Returns how long a provider is obeyed that wants to be left alone for `wait`.
+pub(crate) fn longest_wait(wait: Duration) -> Duration {
+    wait.min(LONGEST_RETRY_AFTER)
 }
 
 impl fmt::Debug for Request {

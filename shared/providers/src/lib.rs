@@ -31,6 +31,7 @@ mod provider;
 #[cfg(test)]
 mod testing;
 pub mod verdict;
+pub mod webhook;
 pub mod webpush;
 
 pub use self::provider::{
