@@ -48,7 +48,8 @@ pub(super) fn authorize(
     });
     let token =
         token.ok_or_else(|| BadAccount { field: "private_key", problem: "cannot sign".into() })?;
-    let value = format!("vapid t={token}, k={}", account.public_key());
+    // Some readers of this header expect no space behind the comma.
+    let value = format!("vapid t={token},k={}", account.public_key());
     Ok(Bearer {
         value: Bytes::from(value),
         renew_at: UnixMillis(0).plus_seconds(begins + span),
@@ -76,7 +77,7 @@ mod tests {
 
     fn claims(bearer: &Bearer) -> Value {
         let value = std::str::from_utf8(&bearer.value).unwrap();
-        let token = value.strip_prefix("vapid t=").unwrap().split_once(", k=").unwrap().0;
+        let token = value.strip_prefix("vapid t=").unwrap().split_once(",k=").unwrap().0;
         serde_json::from_slice(&decode(token.split('.').nth(1).unwrap()).unwrap()).unwrap()
     }
 
@@ -84,7 +85,7 @@ mod tests {
     fn a_token_is_signed_with_the_account_s_key_for_one_origin() {
         let bearer = token("https://push.example:8443", NOON);
         let value = std::str::from_utf8(&bearer.value).unwrap();
-        let (token, key) = value.strip_prefix("vapid t=").unwrap().split_once(", k=").unwrap();
+        let (token, key) = value.strip_prefix("vapid t=").unwrap().split_once(",k=").unwrap();
         assert_eq!(key, account().public_key());
         let (signed, signature) = token.rsplit_once('.').unwrap();
         let header: Value =
