@@ -12,7 +12,7 @@ use crate::{BadAccount, outside};
 /// The longest URL, in bytes.
 const MAX_URL_LEN: usize = 2000;
 
-/// How a secret begins (Standard Webhooks).
+/// The beginning of a secret (Standard Webhooks).
 const SECRET_PREFIX: &str = "whsec_";
 
 /// The bytes that a secret may have (Standard Webhooks).
@@ -24,7 +24,7 @@ const NEW_SECRET_LEN: usize = 32;
 /// The credential of an app, as it is sealed and stored. Its `Debug` form leaves out URL and secrets.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
-    /// Where requests go: `https:`.
+    /// The address of the receiver: `https:`.
     pub url: String,
     /// The secret that signs: `whsec_` and base64.
     pub secret: String,

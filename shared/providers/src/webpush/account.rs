@@ -1,4 +1,4 @@
-//! The VAPID key of an app (RFC 8292), and whom a push service can write to.
+//! The VAPID key of an app (RFC 8292), and a contact for push services.
 
 use std::fmt;
 
@@ -22,10 +22,10 @@ pub struct Credential {
     /// The public key in base64url, an uncompressed point. It is needed if the private one is not PKCS #8.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub public_key: Option<String>,
-    /// Whom the operator of a push service can write to: a `mailto:` or `https:` URL.
+    /// The contact for operators of push services: a `mailto:` or `https:` URL.
     pub subject: String,
-    /// If present, notifications are sent in the declarative form, which Safari shows without a service
-    /// worker. It is the absolute URL that a notification without a link opens.
+    /// The absolute URL that a declarative notification without a link opens. With it, notifications are
+    /// sent in the declarative form, which Safari shows without a service worker.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub declarative: Option<String>,
 }
@@ -109,7 +109,7 @@ impl Account {
         &self.public_key
     }
 
-    /// Whom the operator of a push service can write to.
+    /// The contact for operators of push services.
     pub(super) fn subject(&self) -> &str {
         &self.subject
     }

@@ -9,15 +9,18 @@ use crate::{
 
 /// Reads the answer to the message for one device.
 ///
-/// A 401 or 403 may be about the subscription, which belongs to the key with which it was made, as well as
-/// about the account. So one of them refuses the device alone.
+/// A device names the push service itself. So no answer is about other devices: a message that one service
+/// finds too long may be carried by others, and a 401 or 403 may be about the subscription, which belongs to
+/// the key with which it was made, as well as about the account.
 pub(super) fn verdict(answer: &Answer<'_>) -> Verdict {
     let wait = answer.retry_after();
     let refused = |code| Verdict::DeviceRefused { code, suspicious: true };
     match answer.status {
         status if status.is_success() => Verdict::Sent,
         StatusCode::NOT_FOUND | StatusCode::GONE => Verdict::Gone { since: None },
-        StatusCode::PAYLOAD_TOO_LARGE => Verdict::MessageRefused { code: "payload_too_large" },
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            Verdict::DeviceRefused { code: "payload_too_large", suspicious: false }
+        }
         StatusCode::TOO_MANY_REQUESTS => Verdict::Throttled { whom: Whom::Device, wait },
         StatusCode::UNAUTHORIZED => {
             Verdict::Account(AccountFault::Suspect { code: "unauthorized" })
@@ -60,7 +63,7 @@ mod tests {
             (405, refused("client_error")),
             (408, Verdict::Unavailable { wait: None }),
             (410, Verdict::Gone { since: None }),
-            (413, Verdict::MessageRefused { code: "payload_too_large" }),
+            (413, Verdict::DeviceRefused { code: "payload_too_large", suspicious: false }),
             (429, Verdict::Throttled { whom: Whom::Device, wait: None }),
             (500, Verdict::Unavailable { wait: None }),
             (503, Verdict::Unavailable { wait: None }),
@@ -78,11 +81,16 @@ mod tests {
     }
 
     #[test]
-    fn no_status_reads_as_sent_or_gone_by_accident() {
+    fn no_status_reads_as_sent_or_gone_by_accident_or_harms_other_devices() {
         for status in 100..1000 {
             match judge(status, None) {
                 Verdict::Sent => assert!((200..300).contains(&status), "{status}"),
                 Verdict::Gone { .. } => assert!([404, 410].contains(&status), "{status}"),
+                Verdict::MessageRefused { .. }
+                | Verdict::Throttled { whom: Whom::Account, .. }
+                | Verdict::Account(AccountFault::Stop { .. } | AccountFault::Renew { .. }) => {
+                    panic!("{status} harms other devices")
+                }
                 _ => {}
             }
         }

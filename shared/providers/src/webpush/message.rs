@@ -33,7 +33,7 @@ pub struct Message {
     pub(super) plaintext: Bytes,
     /// Messages with the same topic replace each other while the device is away.
     pub(super) topic: HeaderValue,
-    /// How soon it must arrive, if the push says so.
+    /// The value of `Urgency`, if the push has a priority.
     pub(super) urgency: Option<HeaderValue>,
 }
 
@@ -84,7 +84,7 @@ fn topic(collapse_key: Option<&str>, message_id: &MessageId) -> HeaderValue {
 struct Declarative<'a> {
     web_push: u16,
     notification: Shown<'a>,
-    /// Where the W3C's draft has it.
+    /// The place of the badge in the W3C's draft.
     #[serde(skip_serializing_if = "Option::is_none")]
     app_badge: Option<u32>,
 }
@@ -100,7 +100,7 @@ struct Shown<'a> {
     icon: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<&'a str>,
-    /// Where Safari reads it.
+    /// The place of the badge in Safari.
     #[serde(skip_serializing_if = "Option::is_none")]
     app_badge: Option<u32>,
     data: Data,

@@ -26,8 +26,8 @@ const MAX_ENDPOINT_LEN: usize = 1000;
 /// The characters of the key and the secret.
 const KEYS_LEN: usize = 107;
 
-/// How endpoints begin, and the character that stands for it. The characters are stored, so none is ever
-/// used again. A beginning of another one comes after it.
+/// The beginnings of endpoints, each with the character that stands for it. The characters are stored, so
+/// none is ever used again. A longer beginning precedes a shorter one that it contains.
 const BEGINNINGS: [(&str, &str); 5] = [
     ("f", "https://fcm.googleapis.com/fcm/send/"),
     ("m", "https://updates.push.services.mozilla.com/wpush/v2/"),
