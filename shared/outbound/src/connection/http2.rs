@@ -222,3 +222,16 @@ fn fate(error: &h2::Error, unwritten: bool) -> Failed {
         _ => Unanswered::Lost.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_which_nothing_was_written_is_not_processed_whatever_the_error() {
+        for reason in [Reason::INTERNAL_ERROR, Reason::CANCEL, Reason::NO_ERROR] {
+            assert_eq!(fate(&reason.into(), true), NotProcessed::Lost.into());
+            assert_eq!(fate(&reason.into(), false), Unanswered::Lost.into());
+        }
+    }
+}

@@ -24,6 +24,8 @@ const SILENT_MOST: u32 = 8;
 pub(crate) enum Outcome {
     /// It was answered.
     Answered,
+    /// It was answered, and the connection can carry no other.
+    AnsweredLast,
     /// The server refused to begin with it.
     Refused,
     /// Its deadline passed, or its sender gave it up.
@@ -134,6 +136,10 @@ impl<T: Clone> Slots<T> {
                 slot.answers += 1;
                 slot.silent = 0;
                 slot.allowance.answered();
+            }
+            Outcome::AnsweredLast => {
+                slot.answers += 1;
+                return Some(id);
             }
             Outcome::Refused if slot.in_use == 0 => return Some(id),
             Outcome::Refused => slot.allowance.refused(slot.in_use),

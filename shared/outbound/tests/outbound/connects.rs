@@ -202,7 +202,7 @@ async fn a_connection_that_breaks_under_requests_leaves_them_open_and_is_replace
         wire.request().await;
     }
     drop(wire);
-    sent.join_all().await.into_iter().for_each(|sent| drop(unanswered(sent)));
+    sent.join_all().await.into_iter().for_each(|sent| _ = unanswered(sent));
     tokio::spawn(async move { Wire::accept(&listener, None).await.serve().await });
     assert_eq!(insist(&client, "/").await.status, 200);
 }
