@@ -77,7 +77,7 @@ enum Event {
 
 /// Drives the connection until it ends.
 pub(crate) async fn drive(
-    mut connection: Connection,
+    mut connection: Box<Connection>,
     sender: Sender,
     member: &Member,
     traffic: &Traffic,
@@ -148,7 +148,7 @@ async fn pong(pings: &mut Option<PingPong>) {
         return;
     }
     // The connection is ending, which is noticed elsewhere.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn manner(error: &h2::Error) -> End {

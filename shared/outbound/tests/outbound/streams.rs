@@ -332,7 +332,8 @@ async fn a_body_without_an_end_is_cut_and_the_connection_serves_others() {
 #[tokio::test]
 async fn origins_and_keys_have_connections_apart_and_the_unused_are_forgotten_first() {
     let (listener, address) = listen().await;
-    let limits = Limits { connections_per_origin: 1, connections: 2, origins: 3 };
+    // A quarter of the connections is the operator's.
+    let limits = Limits { connections_per_origin: 1, connections: 8, origins: 3 };
     let outbound = Outbound::new(OutboundSettings { limits, ..patient() }).unwrap();
     let accepted = serve_all(listener);
     let client = |key: &str| {
