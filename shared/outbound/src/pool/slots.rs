@@ -156,8 +156,10 @@ impl<T: Clone> Slots<T> {
     pub(crate) fn state(&mut self, id: u64, stated: usize) {
         let Some(slot) = self.get_mut(id) else { return };
         slot.allowance.state(stated);
-        let limit = slot.allowance.limit();
-        self.expected = limit.max(1);
+        // A server that allows nothing for now does not mean to be given more connections.
+        if let limit @ 1.. = slot.allowance.limit() {
+            self.expected = limit;
+        }
     }
 
     /// Takes the connection out of use. Returns false if it was already.
@@ -273,6 +275,10 @@ mod tests {
         slots.opening = 0;
         slots.add((), 1, Arc::default(), Instant::now());
         assert_eq!(slots.to_open(10, 4), 3);
+        // Later it allows many, and then none for a while.
+        slots.state(1, 50);
+        slots.state(1, 0);
+        assert_eq!(slots.to_open(10, 4), 1);
     }
 
     #[test]
