@@ -81,9 +81,10 @@ impl Client {
 fn outcome(result: &Result<Answer, Failed>, is_http2: bool) -> Outcome {
     match result {
         Ok(answer) if is_http2 || (answer.whole && !closes(answer)) => Outcome::Answered,
+        Ok(_) => Outcome::AnsweredLast,
         Err(Failed::NotProcessed(NotProcessed::Refused)) => Outcome::Refused,
         Err(Failed::Unanswered(Unanswered::Late)) => Outcome::GivenUp,
-        Ok(_) | Err(_) => Outcome::Failed,
+        Err(_) => Outcome::Failed,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     connection::End,
     error::{Step, Unreachable, Why},
     exchange::NotProcessed,
-    origin::Origin,
+    origin::{Origin, Owner},
     pool::Pool,
 };
 
@@ -41,9 +41,11 @@ pub struct PoolKey(pub String);
 pub struct Limits {
     /// The most connections to one origin and key.
     pub connections_per_origin: usize,
-    /// The most connections of the process.
+    /// The most connections of the process. A quarter of them is the operator's, so that tenants'
+    /// servers, which may hang, cannot keep the providers out.
     pub connections: usize,
-    /// The most origins whose connections and failures are remembered.
+    /// The most origins of tenants, and of the operator, whose connections and failures are
+    /// remembered.
     pub origins: usize,
 }
 
@@ -86,18 +88,31 @@ pub(crate) struct Shared {
     pub(crate) cancel: CancellationToken,
     pub(crate) counts: Counters,
     jitter: Jitter,
-    permits: Arc<Semaphore>,
+    operator_permits: Arc<Semaphore>,
+    tenant_permits: Arc<Semaphore>,
     pools: Mutex<Pools>,
 }
 
 #[derive(Debug, Default)]
 struct Pools {
-    pools: HashMap<Place, Arc<Pool>>,
+    operator: HashMap<Place, Arc<Pool>>,
+    tenants: HashMap<Place, Arc<Pool>>,
     closed: bool,
+}
+
+impl Pools {
+    fn of(&mut self, owner: Owner) -> &mut HashMap<Place, Arc<Pool>> {
+        match owner {
+            Owner::Operator => &mut self.operator,
+            Owner::Tenant => &mut self.tenants,
+        }
+    }
 }
 
 impl Shared {
     pub(crate) fn new(connector: Connector, limits: Limits, jitter: Jitter) -> Self {
+        let operators = limits.connections.div_ceil(4);
+        let tenants = limits.connections.saturating_sub(operators);
         Self {
             connector,
             limits,
@@ -105,7 +120,8 @@ impl Shared {
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
             counts: Counters::default(),
-            permits: Arc::new(Semaphore::new(limits.connections)),
+            operator_permits: Arc::new(Semaphore::new(operators)),
+            tenant_permits: Arc::new(Semaphore::new(tenants)),
             pools: Mutex::default(),
         }
     }
@@ -115,7 +131,8 @@ impl Shared {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let free = self.permits.available_permits();
+        let permits = [&self.operator_permits, &self.tenant_permits];
+        let free: usize = permits.iter().map(|permits| permits.available_permits()).sum();
         Counts {
             connections: self.limits.connections.saturating_sub(free),
             connects_failed: self.counts.connects_failed.load(Ordering::Relaxed),
@@ -128,7 +145,7 @@ impl Shared {
 
     /// Returns the pool of the place, if it is remembered.
     pub(crate) fn find(&self, place: &Place) -> Option<Arc<Pool>> {
-        self.pools().pools.get(place).cloned()
+        self.pools().of(place.0.owner()).get(place).cloned()
     }
 
     /// Returns the pool of the place. If there are too many, the one that was not used for longest
@@ -139,37 +156,42 @@ impl Shared {
         if pools.closed {
             return Err(NotProcessed::Closing);
         }
-        if let Some(pool) = pools.pools.get(place) {
+        let peers = pools.of(place.0.owner());
+        if let Some(pool) = peers.get(place) {
             return Ok(Arc::clone(pool));
         }
-        if pools.pools.len() >= self.limits.origins {
+        if peers.len() >= self.limits.origins {
             // A pool that is held elsewhere has requests, or is connecting.
-            let unused = pools.pools.iter().filter(|(_, pool)| Arc::strong_count(pool) == 1);
+            let unused = peers.iter().filter(|(_, pool)| Arc::strong_count(pool) == 1);
             let oldest = unused.min_by_key(|(_, pool)| pool.used());
             let oldest = oldest.map(|(place, _)| Arc::clone(place)).ok_or(NotProcessed::Full)?;
-            evicted = pools.pools.remove(&oldest);
+            evicted = peers.remove(&oldest);
         }
         let pool = Arc::new(Pool::new(place.0.clone(), Arc::clone(self)));
-        pools.pools.insert(Arc::clone(place), Arc::clone(&pool));
+        peers.insert(Arc::clone(place), Arc::clone(&pool));
         drop(pools);
         drop(evicted);
         Ok(pool)
     }
 
     /// Waits for the right to one more connection, for which one that is not used is closed.
-    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, Unreachable> {
-        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+    pub(crate) async fn permit(&self, owner: Owner) -> Result<OwnedSemaphorePermit, Unreachable> {
+        let permits = match owner {
+            Owner::Operator => &self.operator_permits,
+            Owner::Tenant => &self.tenant_permits,
+        };
+        if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
             return Ok(permit);
         }
-        self.close_longest_idle();
-        match timeout(PERMIT_WAIT, Arc::clone(&self.permits).acquire_owned()).await {
+        self.close_longest_idle(owner);
+        match timeout(PERMIT_WAIT, Arc::clone(permits).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(Step::Connect.failed(Why::TooMany)),
         }
     }
 
-    fn close_longest_idle(&self) {
-        let pools: Vec<_> = self.pools().pools.values().cloned().collect();
+    fn close_longest_idle(&self, owner: Owner) {
+        let pools: Vec<_> = self.pools().of(owner).values().cloned().collect();
         let idle = pools.iter().filter_map(|pool| Some((pool.longest_idle()?, pool)));
         let longest: Option<((Instant, u64), _)> = idle.min_by_key(|(idle, _)| *idle);
         if let Some(((_, id), pool)) = longest {
@@ -182,9 +204,9 @@ impl Shared {
         let pools = {
             let mut pools = self.pools();
             pools.closed = true;
-            std::mem::take(&mut pools.pools)
+            (std::mem::take(&mut pools.operator), std::mem::take(&mut pools.tenants))
         };
-        pools.values().for_each(Pool::close);
+        pools.0.values().chain(pools.1.values()).for_each(Pool::close);
         self.tasks.close();
     }
 }

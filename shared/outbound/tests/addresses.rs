@@ -1,5 +1,7 @@
 //! Which addresses a tenant's request may reach, however they are written.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::net::IpAddr;
 
 use push_outbound::{
@@ -166,12 +168,11 @@ const SPELLINGS: [(&str, &str); 29] = [
 ];
 
 /// URLs that name no server, and why.
-const UNUSABLE: [(&str, OriginError); 25] = [
+const UNUSABLE: [(&str, OriginError); 24] = [
     ("", OriginError::NotAUrl),
     ("push.example.com/x", OriginError::NotAUrl),
     ("https://", OriginError::NotAUrl),
     ("https://256.256.256.256/", OriginError::NotAUrl),
-    ("https://127.0.0.0x1g/", OriginError::NotAUrl),
     ("https://1.2.3.4.5/", OriginError::NotAUrl),
     ("https://4294967296/", OriginError::NotAUrl),
     ("https://[::1/", OriginError::NotAUrl),

@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// Lookups for tenants at a time. A lookup keeps a thread until the name servers answer, and a tenant
-/// may name a host whose servers never do.
-const TENANT_LOOKUPS: usize = 32;
+/// may name a host whose servers never do. Tokio has 512 threads for such work.
+const TENANT_LOOKUPS: usize = 128;
 
 /// Lookups of the operator's hosts at a time, apart from those of tenants, which cannot hold these up.
 const OPERATOR_LOOKUPS: usize = 8;

@@ -77,7 +77,7 @@ enum Event {
 
 /// Drives the connection until it ends.
 pub(crate) async fn drive(
-    mut connection: Connection,
+    mut connection: Box<Connection>,
     sender: Sender,
     member: &Member,
     traffic: &Traffic,
@@ -148,7 +148,7 @@ async fn pong(pings: &mut Option<PingPong>) {
         return;
     }
     // The connection is ending, which is noticed elsewhere.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 fn manner(error: &h2::Error) -> End {
@@ -220,5 +220,18 @@ fn fate(error: &h2::Error, unwritten: bool) -> Failed {
         _ if unwritten => NotProcessed::Lost.into(),
         Some(reason) if error.is_reset() => Unanswered::Reset(reason.into()).into(),
         _ => Unanswered::Lost.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_of_which_nothing_was_written_is_not_processed_whatever_the_error() {
+        for reason in [Reason::INTERNAL_ERROR, Reason::CANCEL, Reason::NO_ERROR] {
+            assert_eq!(fate(&reason.into(), true), NotProcessed::Lost.into());
+            assert_eq!(fate(&reason.into(), false), Unanswered::Lost.into());
+        }
     }
 }

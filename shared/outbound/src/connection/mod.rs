@@ -42,18 +42,18 @@ pub(crate) enum End {
     Broken,
 }
 
-/// The side of a connection that sends; cheap to clone.
+/// The side of a connection that sends; cheap to clone, also while the pool is locked.
 #[derive(Debug, Clone)]
 pub(crate) enum Sender {
-    Http2(http2::Sender, Arc<Traffic>),
+    Http2(Arc<(http2::Sender, Arc<Traffic>)>),
     /// The lock is never waited for: such a connection is given one request at a time.
     Http1(Arc<Mutex<http1::Sender>>),
 }
 
 /// The side of a connection that must be driven.
 pub(crate) enum Driver {
-    Http2(http2::Connection, http2::Sender, Arc<Traffic>),
-    Http1(http1::Connection),
+    Http2(Box<http2::Connection>, http2::Sender, Arc<Traffic>),
+    Http1(Box<http1::Connection>),
 }
 
 /// A connection that requests can be sent on, at most so many at a time.
@@ -77,15 +77,15 @@ async fn open_http2(io: Counted) -> Result<Opened, Unreachable> {
     let (sender, connection) = http2::open(io).await?;
     Ok(Opened {
         limit: connection.max_concurrent_send_streams(),
-        sender: Sender::Http2(sender.clone(), Arc::clone(&traffic)),
-        driver: Driver::Http2(connection, sender, traffic),
+        sender: Sender::Http2(Arc::new((sender.clone(), Arc::clone(&traffic)))),
+        driver: Driver::Http2(Box::new(connection), sender, traffic),
     })
 }
 
 async fn open_http1(io: Counted) -> Result<Opened, Unreachable> {
     let (sender, connection) = http1::open(io).await?;
     let sender = Sender::Http1(Arc::new(Mutex::new(sender)));
-    Ok(Opened { limit: 1, sender, driver: Driver::Http1(connection) })
+    Ok(Opened { limit: 1, sender, driver: Driver::Http1(Box::new(connection)) })
 }
 
 impl Sender {
@@ -101,7 +101,8 @@ impl Sender {
         deadline: Instant,
     ) -> Result<Answer, Failed> {
         match self {
-            Self::Http2(sender, traffic) => {
+            Self::Http2(side) => {
+                let (sender, traffic) = &**side;
                 http2::exchange(&mut sender.clone(), request, traffic, deadline).await
             }
             Self::Http1(sender) => {

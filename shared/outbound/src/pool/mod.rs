@@ -318,7 +318,7 @@ async fn connect(pool: Arc<Pool>) {
 }
 
 async fn dial(pool: &Pool) -> Result<(tokio::sync::OwnedSemaphorePermit, Opened), Unreachable> {
-    let permit = pool.shared.permit().await?;
+    let permit = pool.shared.permit(pool.origin.owner()).await?;
     let connected = pool.shared.connector.connect(&pool.origin).await?;
     let opened = open(connected, pool.shared.connector.times.http).await?;
     Ok((permit, opened))

@@ -24,6 +24,8 @@ const SILENT_MOST: u32 = 8;
 pub(crate) enum Outcome {
     /// It was answered.
     Answered,
+    /// It was answered, and the connection can carry no other.
+    AnsweredLast,
     /// The server refused to begin with it.
     Refused,
     /// Its deadline passed, or its sender gave it up.
@@ -135,6 +137,10 @@ impl<T: Clone> Slots<T> {
                 slot.silent = 0;
                 slot.allowance.answered();
             }
+            Outcome::AnsweredLast => {
+                slot.answers += 1;
+                return Some(id);
+            }
             Outcome::Refused if slot.in_use == 0 => return Some(id),
             Outcome::Refused => slot.allowance.refused(slot.in_use),
             Outcome::GivenUp => {
@@ -150,8 +156,10 @@ impl<T: Clone> Slots<T> {
     pub(crate) fn state(&mut self, id: u64, stated: usize) {
         let Some(slot) = self.get_mut(id) else { return };
         slot.allowance.state(stated);
-        let limit = slot.allowance.limit();
-        self.expected = limit.max(1);
+        // A server that allows nothing for now does not mean to be given more connections.
+        if let limit @ 1.. = slot.allowance.limit() {
+            self.expected = limit;
+        }
     }
 
     /// Takes the connection out of use. Returns false if it was already.
@@ -267,6 +275,10 @@ mod tests {
         slots.opening = 0;
         slots.add((), 1, Arc::default(), Instant::now());
         assert_eq!(slots.to_open(10, 4), 3);
+        // Later it allows many, and then none for a while.
+        slots.state(1, 50);
+        slots.state(1, 0);
+        assert_eq!(slots.to_open(10, 4), 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Connects that fail, hang, or lead to connections that end soon.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -8,10 +9,12 @@ use std::{
     time::Duration,
 };
 
-use push_outbound::{Exchange, NotProcessed, Outbound, OutboundSettings, Step, StepTimes, Why};
+use push_outbound::{
+    Exchange, Limits, NotProcessed, Outbound, OutboundSettings, Step, StepTimes, Why,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpSocket, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     time::{Instant, timeout},
 };
 
@@ -97,6 +100,30 @@ async fn a_resolver_that_hangs_costs_the_time_of_a_lookup() {
     assert_eq!(unreachable(sent), (Step::Resolve, Why::Late(SHORT)));
     let sent = within_bounds(send(&tenant(&outbound, "https://nowhere.example/"), "/")).await;
     assert_eq!(unreachable(sent), (Step::Resolve, Why::NoAddress));
+}
+
+#[tokio::test]
+async fn tenants_whose_servers_hang_leave_connections_to_the_operator() {
+    let hanging = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let hangs = SocketAddr::from(([127, 0, 0, 1], hanging.local_addr().unwrap().port()));
+    let (listener, address) = listen().await;
+    tokio::spawn(async move { Wire::accept(&listener, None).await.serve().await });
+    let certificates = Certificates::of(&["a.example"]);
+    let outbound = Outbound::new(OutboundSettings {
+        authorities: Some(certificates.authority.clone()),
+        limits: Limits { connections: 4, ..Limits::default() },
+        ..allowing("127.0.0.0/8")
+    })
+    .unwrap();
+    for n in 2..10 {
+        let client = tenant(&outbound, &format!("https://127.0.0.{n}:{}/", hangs.port()));
+        tokio::spawn(async move { send(&client, "/").await });
+        let client = tenant(&outbound, &format!("https://{hangs}/{n}"));
+        tokio::spawn(async move { send(&client, "/").await });
+    }
+    eventually("tenants have all that they may", || outbound.counts().connections == 3).await;
+    assert_eq!(answered(send(&plain(&outbound, address), "/").await).status, 200);
+    assert_eq!(outbound.counts().connections, 4);
 }
 
 #[tokio::test]
@@ -202,7 +229,7 @@ async fn a_connection_that_breaks_under_requests_leaves_them_open_and_is_replace
         wire.request().await;
     }
     drop(wire);
-    sent.join_all().await.into_iter().for_each(|sent| drop(unanswered(sent)));
+    sent.join_all().await.into_iter().for_each(|sent| _ = unanswered(sent));
     tokio::spawn(async move { Wire::accept(&listener, None).await.serve().await });
     assert_eq!(insist(&client, "/").await.status, 200);
 }

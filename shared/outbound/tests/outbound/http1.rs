@@ -1,40 +1,39 @@
 //! Servers without HTTP/2.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use push_outbound::{Client, Limits, NotProcessed, Outbound, OutboundSettings, Unanswered};
+use push_outbound::{Client, Limits, Outbound, OutboundSettings, Unanswered};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::support::{
-    Names, allowing, answered, insist, post, send, tenant,
+    Names, allowing, answered, eventually, insist, post, send, tenant,
     tls::{Certificates, Script, Server},
     unanswered,
 };
 
 const ONE: &[&[u8]] = &[b"http/1.1"];
 
-fn to(
-    certificates: &Certificates,
-    server: &Server,
-    most: usize,
-) -> (std::sync::Arc<Outbound>, Client) {
+fn outbound(certificates: &Certificates, most: usize) -> Arc<Outbound> {
     let limits = Limits { connections_per_origin: most, ..Limits::default() };
-    let outbound = Outbound::new(OutboundSettings {
+    let settings = OutboundSettings {
         authorities: Some(certificates.authority.clone()),
         resolver: Names::of(&[("hook.example", &[&["127.0.0.1"]])]),
         limits,
         ..allowing("127.0.0.1")
-    })
-    .unwrap();
-    let client = tenant(&outbound, &format!("https://hook.example:{}", server.address.port()));
-    (outbound, client)
+    };
+    Outbound::new(settings).unwrap()
+}
+
+fn to(outbound: &Outbound, server: &Server) -> Client {
+    tenant(outbound, &format!("https://hook.example:{}", server.address.port()))
 }
 
 #[tokio::test]
 async fn a_server_without_http2_gets_one_request_at_a_time_on_a_few_connections() {
     let certificates = Certificates::of(&["hook.example"]);
     let server = certificates.serve("127.0.0.1:0", ONE).await;
-    let (outbound, client) = to(&certificates, &server, 3);
+    let outbound = outbound(&certificates, 3);
+    let client = to(&outbound, &server);
     let mut requests = JoinSet::new();
     for _ in 0..200 {
         let client = client.clone();
@@ -53,7 +52,8 @@ async fn a_server_that_closes_after_each_answer_is_served_without_errors() {
     let certificates = Certificates::of(&["hook.example"]);
     let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
     let server = certificates.script("127.0.0.1:0", ONE, Script::AnswerAndClose(answer)).await;
-    let (outbound, client) = to(&certificates, &server, 1);
+    let outbound = outbound(&certificates, 1);
+    let client = to(&outbound, &server);
     for _ in 0..10 {
         let answer = answered(send(&client, "/").await);
         assert_eq!((&answer.body[..], answer.whole), (&b"ok"[..], true));
@@ -65,7 +65,8 @@ async fn a_server_that_closes_after_each_answer_is_served_without_errors() {
 async fn a_request_without_an_answer_is_unanswered_and_its_connection_is_not_used_again() {
     let certificates = Certificates::of(&["hook.example"]);
     let server = certificates.script("127.0.0.1:0", ONE, Script::Silence).await;
-    let (_outbound, client) = to(&certificates, &server, 1);
+    let outbound = outbound(&certificates, 1);
+    let client = to(&outbound, &server);
     for n in 1..4 {
         let soon = Instant::now() + Duration::from_millis(500);
         assert_eq!(unanswered(client.send(post("/", "body"), soon).await), Unanswered::Late);
@@ -78,10 +79,11 @@ async fn an_answer_that_is_cut_or_too_large_is_never_taken_for_a_whole_one() {
     let certificates = Certificates::of(&["hook.example"]);
     let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789";
     let head = whole.len() - 10;
+    let outbound = outbound(&certificates, 1);
     for cut in 0..whole.len() {
         let script = Script::AnswerAndClose(&whole[..cut]);
         let server = certificates.script("127.0.0.1:0", ONE, script).await;
-        let (_outbound, client) = to(&certificates, &server, 1);
+        let client = to(&outbound, &server);
         let sent = send(&client, "/").await;
         if cut < head {
             assert_eq!(unanswered(sent), Unanswered::Lost, "{cut}");
@@ -94,14 +96,14 @@ async fn an_answer_that_is_cut_or_too_large_is_never_taken_for_a_whole_one() {
         .extend(b"10000\r\n".iter().chain(&[b'a'; 0x10000]).chain(b"\r\n").cycle().take(1_000_000));
     let script = Script::AnswerAndClose(endless.leak());
     let server = certificates.script("127.0.0.1:0", ONE, script).await;
-    let (_outbound, client) = to(&certificates, &server, 1);
+    let client = to(&outbound, &server);
     let answer = answered(send(&client, "/").await);
     assert_eq!((answer.whole, answer.body.len()), (false, 64 * 1024));
 
     let headers = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "a".repeat(100_000)).leak();
     let script = Script::AnswerAndClose(headers.as_bytes());
     let server = certificates.script("127.0.0.1:0", ONE, script).await;
-    let (_outbound, client) = to(&certificates, &server, 1);
+    let client = to(&outbound, &server);
     assert_eq!(unanswered(send(&client, "/").await), Unanswered::Lost);
 }
 
@@ -110,17 +112,11 @@ async fn a_connection_that_was_closed_while_idle_costs_no_request() {
     let certificates = Certificates::of(&["hook.example"]);
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
     let server = certificates.script("127.0.0.1:0", ONE, Script::AnswerAndClose(answer)).await;
-    let (_outbound, client) = to(&certificates, &server, 1);
+    let outbound = outbound(&certificates, 1);
+    let client = to(&outbound, &server);
     for _ in 0..10 {
-        let sent = send(&client, "/").await;
-        if let push_outbound::Exchange::NotProcessed(why) = &sent {
-            assert_eq!(*why, NotProcessed::Lost);
-            continue;
-        }
-        // The server closes in the same moment in which the request is written.
-        if !matches!(sent, push_outbound::Exchange::Unanswered(_)) {
-            answered(sent);
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(answered(send(&client, "/").await).whole);
+        eventually("the end is noticed", || outbound.counts().connections == 0).await;
     }
+    assert_eq!(outbound.counts().connects_failed, 0);
 }

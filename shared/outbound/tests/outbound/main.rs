@@ -1,5 +1,7 @@
 //! Requests over real sockets, to servers that behave well and badly.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 mod connects;
 mod cuts;
 mod http1;

@@ -77,8 +77,13 @@ pub(crate) fn allowing(networks: &str) -> OutboundSettings {
 
 /// A client of the operator's own server without TLS.
 pub(crate) fn plain(outbound: &Outbound, address: SocketAddr) -> Client {
+    keyed(outbound, address, "")
+}
+
+/// The same with connections of its own.
+pub(crate) fn keyed(outbound: &Outbound, address: SocketAddr, key: &str) -> Client {
     let origin = Origin::parse(&format!("http://{address}"), Owner::Operator).unwrap();
-    outbound.origin(origin, PoolKey::default())
+    outbound.origin(origin, PoolKey(key.to_owned()))
 }
 
 /// A client of a server that a tenant chose.

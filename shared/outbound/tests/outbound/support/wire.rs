@@ -16,6 +16,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
@@ -34,6 +35,8 @@ pub(crate) enum Sent {
     Request(u32),
     /// It gave the stream up.
     Reset(u32),
+    /// It took enough of the stream's data to be sent more.
+    Room(u32),
     /// A ping, which is not answered yet.
     Ping([u8; 8]),
     /// The connection ended.
@@ -86,10 +89,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         bytes
     }
 
-    /// The beginning of an answer, and a piece of its body.
-    pub(crate) async fn answer_with(&mut self, id: u32, piece: &[u8], last: bool) {
+    /// The beginning of an answer with a body.
+    pub(crate) async fn begin_answer(&mut self, id: u32) {
         self.frame(HEADERS, END_HEADERS, id, &[STATUS_200]).await;
-        self.frame(DATA, if last { END_STREAM } else { 0 }, id, piece).await;
+    }
+
+    /// A piece of a body that is not the last one.
+    pub(crate) async fn piece(&mut self, id: u32, piece: &[u8]) {
+        self.frame(DATA, 0, id, piece).await;
     }
 
     pub(crate) async fn reset(&mut self, id: u32, code: u32) {
@@ -121,6 +128,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             match kind {
                 DATA | HEADERS if flags & END_STREAM != 0 => return Sent::Request(id),
                 RST_STREAM => return Sent::Reset(id),
+                WINDOW_UPDATE if id > 0 => return Sent::Room(id),
                 PING if flags & ACK == 0 => return Sent::Ping(payload.try_into().unwrap()),
                 SETTINGS if flags & ACK == 0 => self.frame(SETTINGS, ACK, 0, &[]).await,
                 _ => {}
@@ -150,7 +158,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                     served += 1;
                 }
                 Sent::Ping(payload) => self.pong(payload).await,
-                Sent::Reset(_) => {}
+                Sent::Reset(_) | Sent::Room(_) => {}
                 Sent::End => return served,
             }
         }
