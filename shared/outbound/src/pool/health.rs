@@ -36,10 +36,12 @@ impl Health {
         (!left.is_zero()).then(|| (left, Arc::clone(&self.last)))
     }
 
-    /// Notes a connect that failed.
+    /// Notes a connect that failed. Those that fail together, or during a pause, are one failure.
     pub(super) fn failed(&mut self, error: Unreachable, now: Instant, jitter: f64) {
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = now + pause(self.failures, jitter);
+        if self.pausing(now).is_none() {
+            self.failures = self.failures.saturating_add(1);
+            self.not_before = now + pause(self.failures, jitter);
+        }
         self.last = Arc::new(error);
     }
 
@@ -105,18 +107,32 @@ mod tests {
         assert_eq!(pauses(End::Ours, 0, Duration::ZERO), [0; 4]);
     }
 
+    /// Lets a connect fail when the next one is allowed, and gives the pause.
+    fn fail(health: &mut Health, now: &mut Instant) -> Duration {
+        *now += health.pausing(*now).map_or(Duration::ZERO, |(pause, _)| pause);
+        health.failed(Step::Connect.failed(Why::NoAddress), *now, 0.0);
+        health.pausing(*now).unwrap().0
+    }
+
     #[test]
     fn an_answer_on_a_settled_connection_ends_the_pauses() {
-        let now = Instant::now();
+        let mut now = Instant::now();
         let mut health = Health::new(now);
-        for _ in 0..10 {
+        (0..10).for_each(|_| _ = fail(&mut health, &mut now));
+        health.answered(SETTLED / 2);
+        assert!(fail(&mut health, &mut now) > Duration::from_secs(30));
+        health.answered(SETTLED);
+        assert!(fail(&mut health, &mut now) < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn connects_that_fail_together_are_one_failure() {
+        let mut now = Instant::now();
+        let mut health = Health::new(now);
+        for _ in 0..8 {
             health.failed(Step::Connect.failed(Why::NoAddress), now, 0.0);
         }
-        health.answered(SETTLED / 2);
-        health.failed(Step::Connect.failed(Why::NoAddress), now, 0.0);
-        assert!(health.pausing(now).unwrap().0 > Duration::from_secs(30));
-        health.answered(SETTLED);
-        health.failed(Step::Connect.failed(Why::NoAddress), now, 0.0);
-        assert!(health.pausing(now).unwrap().0 < Duration::from_secs(1));
+        assert_eq!(health.pausing(now).unwrap().0, Duration::from_millis(500));
+        assert_eq!(fail(&mut health, &mut now), Duration::from_secs(1));
     }
 }

@@ -9,3 +9,4 @@ mod proxies;
 mod reach;
 mod streams;
 mod support;
+mod waiting;

@@ -1,52 +1,18 @@
 //! Streams of HTTP/2: limits that change, refusals, goodbyes.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::Request;
-use push_outbound::{
-    Client, Exchange, Limits, NotProcessed, Outbound, OutboundSettings, PoolKey, Unanswered,
-};
-use tokio::{net::TcpListener, task::JoinSet, time::Instant};
+use push_outbound::{NotProcessed, Unanswered};
+use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 
 use crate::support::{
-    answered, eventually, insist, listen, not_processed, patient, plain, post, send, unanswered,
+    all_answered, answered, insist, listen, not_processed, outbound, plain, post, send, spawn,
+    take, unanswered,
     wire::{INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, Sent, Wire},
 };
 
-fn outbound(connections_per_origin: usize) -> Arc<Outbound> {
-    let limits = Limits { connections_per_origin, ..Limits::default() };
-    Outbound::new(OutboundSettings { limits, ..patient() }).unwrap()
-}
-
-fn spawn(requests: &mut JoinSet<Exchange>, client: &Client, number: usize) {
-    for _ in 0..number {
-        let client = client.clone();
-        requests.spawn(async move { send(&client, "/").await });
-    }
-}
-
-async fn all_answered(requests: JoinSet<Exchange>) -> usize {
-    requests.join_all().await.into_iter().map(answered).count()
-}
-
-/// Takes so many requests, none of which is answered yet.
-async fn take<const N: usize>(wire: &mut Wire<tokio::net::TcpStream>) -> [u32; N] {
-    let mut taken = [0; N];
-    for id in &mut taken {
-        *id = wire.request().await;
-    }
-    taken
-}
-
 /// Asserts that no further request comes.
-async fn nothing_more(wire: &mut Wire<tokio::net::TcpStream>) {
+async fn nothing_more(wire: &mut Wire<TcpStream>) {
     let more = tokio::time::timeout(Duration::from_millis(100), wire.next()).await;
     assert!(more.is_err(), "{more:?}");
 }
@@ -158,39 +124,6 @@ async fn another_connection_is_opened_when_all_streams_are_in_use() {
         second.answer(id).await;
     }
     assert_eq!(all_answered(requests).await, 5);
-}
-
-#[tokio::test]
-async fn requests_wait_in_the_order_in_which_they_came_and_one_that_is_given_up_delays_no_other() {
-    let (listener, address) = listen().await;
-    let outbound = outbound(1);
-    let client = plain(&outbound, address);
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let mut requests = JoinSet::new();
-    for n in 0..6 {
-        let (sender, order) = (client.clone(), Arc::clone(&order));
-        requests.spawn(async move {
-            let patience = Duration::from_millis(if n % 2 == 0 { 20_000 } else { 200 });
-            let sent = sender.send(post("/", ""), Instant::now() + patience).await;
-            order.lock().unwrap().push(n);
-            sent
-        });
-        tokio::task::yield_now().await;
-    }
-    let mut wire = Wire::accept(&listener, Some(1)).await;
-    let [id] = take(&mut wire).await;
-    let lost = || order.lock().unwrap().len() == 3;
-    eventually("those without patience are given up", lost).await;
-    wire.answer(id).await;
-    for _ in 0..2 {
-        let [id] = take(&mut wire).await;
-        wire.answer(id).await;
-    }
-    let results = requests.join_all().await;
-    let late = |sent: &&Exchange| matches!(sent, Exchange::NotProcessed(NotProcessed::Late));
-    assert_eq!(results.iter().filter(late).count(), 3);
-    let order = order.lock().unwrap();
-    assert_eq!(order[3..], [0, 2, 4]);
 }
 
 #[tokio::test]
@@ -327,75 +260,4 @@ async fn a_body_without_an_end_is_cut_and_the_connection_serves_others() {
     }
     outbound.close().await;
     assert_eq!(server.await.unwrap(), 40);
-}
-
-#[tokio::test]
-async fn origins_and_keys_have_connections_apart_and_the_unused_are_forgotten_first() {
-    let (listener, address) = listen().await;
-    // A quarter of the connections is the operator's.
-    let limits = Limits { connections_per_origin: 1, connections: 8, origins: 3 };
-    let outbound = Outbound::new(OutboundSettings { limits, ..patient() }).unwrap();
-    let accepted = serve_all(listener);
-    let client = |key: &str| {
-        let origin = plain(&outbound, address).origin().clone();
-        outbound.origin(origin, PoolKey(key.to_owned()))
-    };
-    for key in ["a", "b", "a", "c", "d", "e", "a", "b"] {
-        assert_eq!(insist(&client(key), "/").await.status, 200);
-        assert!(outbound.counts().connections <= 2);
-    }
-    assert!(accepted.load(Ordering::Relaxed) >= 5);
-    assert_eq!(outbound.counts().connects_failed, 0);
-}
-
-fn serve_all(listener: TcpListener) -> Arc<AtomicUsize> {
-    let accepted = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&accepted);
-    tokio::spawn(async move {
-        loop {
-            let mut wire = Wire::accept(&listener, None).await;
-            count.fetch_add(1, Ordering::Relaxed);
-            tokio::spawn(async move { wire.serve().await });
-        }
-    });
-    accepted
-}
-
-#[tokio::test]
-async fn only_so_many_requests_wait_and_a_large_request_is_not_sent() {
-    let (listener, address) = listen().await;
-    let outbound = outbound(1);
-    let client = plain(&outbound, address);
-    let mut requests = JoinSet::new();
-    spawn(&mut requests, &client, 5000);
-    let full = |sent: &Exchange| matches!(sent, Exchange::NotProcessed(NotProcessed::Full));
-    for _ in 0..(5000 - 4096) {
-        assert!(full(&requests.join_next().await.unwrap().unwrap()));
-    }
-    tokio::spawn(async move { Wire::accept(&listener, None).await.serve().await });
-    assert_eq!(all_answered(requests).await, 4096);
-
-    let large = Request::post("/").body(Bytes::from(vec![0; 1024 * 1024 + 1])).unwrap();
-    let sent = client.send(large, Instant::now() + Duration::from_secs(5)).await;
-    assert_eq!(not_processed(sent), NotProcessed::Unsendable);
-}
-
-#[tokio::test]
-async fn closing_waits_for_requests_in_flight_and_takes_no_more() {
-    let (listener, address) = listen().await;
-    let outbound = outbound(1);
-    let client = plain(&outbound, address);
-    let mut requests = JoinSet::new();
-    spawn(&mut requests, &client, 2);
-    let mut wire = Wire::accept(&listener, Some(1)).await;
-    let [id] = take(&mut wire).await;
-    let closing = tokio::spawn(async move { outbound.close().await });
-    let waiting = not_processed(requests.join_next().await.unwrap().unwrap());
-    assert_eq!(waiting, NotProcessed::Closing);
-    assert_eq!(not_processed(send(&client, "/").await), NotProcessed::Closing);
-    assert!(!closing.is_finished());
-    wire.answer(id).await;
-    assert_eq!(all_answered(requests).await, 1);
-    assert_eq!(wire.next().await, Sent::End);
-    closing.await.unwrap();
 }

@@ -15,10 +15,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Request;
 use push_outbound::{
-    Answer, Client, Exchange, NotProcessed, Origin, Outbound, OutboundSettings, Owner, Permission,
-    PoolKey, Resolve, Step, StepTimes, Unanswered, Unreachable, Why,
+    Answer, Client, Exchange, Limits, NotProcessed, Origin, Outbound, OutboundSettings, Owner,
+    Permission, PoolKey, Resolve, Step, StepTimes, Unanswered, Unreachable, Why,
 };
-use tokio::{net::TcpListener, time::Instant};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::Instant,
+};
+
+use self::wire::Wire;
 
 /// Deadline of any wait in these tests.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
@@ -164,4 +170,32 @@ pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// An outbound with so many connections to an origin.
+pub(crate) fn outbound(connections_per_origin: usize) -> Arc<Outbound> {
+    let limits = Limits { connections_per_origin, ..Limits::default() };
+    Outbound::new(OutboundSettings { limits, ..patient() }).unwrap()
+}
+
+/// Begins so many requests.
+pub(crate) fn spawn(requests: &mut JoinSet<Exchange>, client: &Client, number: usize) {
+    for _ in 0..number {
+        let client = client.clone();
+        requests.spawn(async move { send(&client, "/").await });
+    }
+}
+
+/// Waits until all requests were answered, and gives their number.
+pub(crate) async fn all_answered(requests: JoinSet<Exchange>) -> usize {
+    requests.join_all().await.into_iter().map(answered).count()
+}
+
+/// Takes so many requests, none of which is answered yet.
+pub(crate) async fn take<const N: usize>(wire: &mut Wire<TcpStream>) -> [u32; N] {
+    let mut taken = [0; N];
+    for id in &mut taken {
+        *id = wire.request().await;
+    }
+    taken
 }
