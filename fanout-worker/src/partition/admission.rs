@@ -23,11 +23,11 @@ use push_model::{
         Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan, RetryReason,
     },
     message::Audience,
+    plan,
     time::UnixMillis,
 };
 use tracing::info;
 
-use super::plan;
 use crate::{
     context::Context,
     control::{
