@@ -18,9 +18,16 @@ pub mod reference;
 pub mod secret;
 pub mod tls;
 
-use std::{fmt, net::SocketAddr, num::NonZeroU32, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    net::SocketAddr,
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
-use self::secret::{SecretSetting, may_hold_secret};
+use self::secret::{SecretText, may_hold_secret};
 use crate::tune::{TuneArgs, Tuning};
 
 /// Returns the environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting
@@ -74,10 +81,11 @@ impl ConfigErrors {
     pub fn read_secret<T>(
         &mut self,
         flag: &str,
-        setting: SecretSetting<'_>,
+        text: Option<&SecretText>,
+        file: Option<&Path>,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<Option<T>> {
-        let given = setting.read(flag);
+        let given = secret::read(flag, text, file);
         let value = given.and_then(|given| given.map(|secret| read(secret.expose())).transpose());
         self.value_of(flag, value)
     }
@@ -86,9 +94,12 @@ impl ConfigErrors {
         value.map_err(|problem| self.problems.push(named(flag, &problem))).ok()
     }
 
-    /// Notes that a required setting is missing.
-    pub fn missing(&mut self, flag: &str) {
-        self.problems.push(named(flag, "must be set"));
+    /// Returns the value of a required setting. If it was not given, notes that it is missing.
+    pub fn required<T>(&mut self, flag: &str, value: Option<Option<T>>) -> Option<T> {
+        if matches!(value, Some(None)) {
+            self.problems.push(named(flag, "must be set"));
+        }
+        value.flatten()
     }
 
     /// Notes a problem that concerns several settings together.
@@ -149,6 +160,14 @@ impl std::error::Error for ConfigErrors {}
 /// Never.
 pub fn text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
+}
+
+/// Reads the path of a file.
+///
+/// # Errors
+/// Never.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    Ok(PathBuf::from(text))
 }
 
 /// Reads `127.0.0.1:8080`.
@@ -313,8 +332,7 @@ mod tests {
     fn a_secret_value_is_not_repeated_in_the_error() {
         let mut errors = ConfigErrors::default();
         let secret = "hunter2".to_owned().into();
-        let setting = SecretSetting { text: Some(&secret), file: None };
-        errors.read_secret::<()>(NAME, setting, |_| Err("must be a URL".to_owned()));
+        errors.read_secret::<()>(NAME, Some(&secret), None, |_| Err("must be a URL".to_owned()));
         errors.read(NAME, "amqp://me:hunter2@host", address);
         errors.read(NAME, "5", duration);
         let text = errors.to_string();
