@@ -8,6 +8,7 @@
 //! - `config_file`: the file of settings
 //! - `secret`, `tls`, `credentials`: settings that name secrets, certificates and key files
 //! - `older_words`: former names of settings
+//! - `unknown_variables`: variables that are no setting
 //! - `reference`: the page of all settings
 
 pub mod command_line;
@@ -17,6 +18,7 @@ mod older_words;
 pub mod reference;
 pub mod secret;
 pub mod tls;
+pub mod unknown_variables;
 
 use std::{
     fmt,
