@@ -193,7 +193,7 @@ impl BrokerSettings {
 impl BrokerArgs {
     /// Returns false only if `--mqtt-in-clear` is off.
     pub fn is_in_clear(&self) -> bool {
-        self.mqtt_in_clear.as_deref() != Some("off")
+        self.mqtt_in_clear.as_ref().is_none_or(|given| given.expose() != "off")
     }
 
     /// Checks the flags.
@@ -204,8 +204,8 @@ impl BrokerArgs {
         if settings.waiting < settings.session_waiting.saturating_mul(2) {
             errors.note("--tune mqtt-max-waiting must be at least twice mqtt-max-session-waiting");
         }
-        let certificate = ("--mqtt-tls-cert", self.mqtt_tls_cert.as_deref());
-        let key = ("--mqtt-tls-key", self.mqtt_tls_key.as_deref());
+        let certificate = ("--mqtt-tls-cert", self.mqtt_tls_cert.as_ref());
+        let key = ("--mqtt-tls-key", self.mqtt_tls_key.as_ref());
         let tls = tls::listener(certificate, key, errors);
         let (given, tls) = (given?, tls?);
         if !given.mqtt_in_clear && tls.is_none() {

@@ -53,7 +53,6 @@ pub use crate::{
     lane_health::LaneHealth,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
-    partition::{plan, progress},
     settings::{ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings},
 };
 use crate::{

@@ -1,7 +1,7 @@
 //! `pushctl broker`: the broker as a program of its own, for the scaled form. Devices log in with
 //! their tokens, workers with a password, on listeners of their own.
 
-use std::{net::SocketAddr, path::Path, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use push_boot::{
@@ -12,7 +12,7 @@ use push_boot::{
     log::{self, LogArgs},
     program::{Program, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
-    secret::{SecretSetting, SecretText},
+    settings,
     settings::{ConfigErrors, address},
     tune::{FOUR_WEEKS, MOMENT, Tuning},
 };
@@ -34,42 +34,34 @@ pub struct BrokerCommandArgs {
     broker: BrokerArgs,
     #[command(flatten)]
     proxies: ProxyArgs,
-    /// Let workers connect on this address, as user `worker`. Only workers should be able to reach it
-    #[arg(
-        long,
-        help_heading = "Embedded MQTT broker",
-        env = "PUSH_MQTT_WORKER_LISTEN",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:1884"
-    )]
-    mqtt_worker_listen: String,
-    /// Let workers log in with this password
-    #[arg(
-        long,
-        help_heading = "Embedded MQTT broker",
-        env = "PUSH_MQTT_WORKER_PASSWORD",
-        value_name = "PASSWORD"
-    )]
-    mqtt_worker_password: Option<SecretText>,
-    /// Read --mqtt-worker-password from this file
-    #[arg(
-        long,
-        help_heading = "Embedded MQTT broker",
-        env = "PUSH_MQTT_WORKER_PASSWORD_FILE",
-        value_name = "FILE"
-    )]
-    mqtt_worker_password_file: Option<PathBuf>,
-    /// Serve /livez, /readyz and /metrics on this address
-    #[arg(
-        long,
-        help_heading = "Listeners and stop",
-        env = "PUSH_OPS_LISTEN",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:9082"
-    )]
-    ops_listen: String,
+    #[command(flatten)]
+    workers: WorkerDoorArgs,
+    #[command(flatten)]
+    operations: OperationsArgs,
     #[command(flatten)]
     log: LogArgs,
+}
+
+settings! {
+    /// Flags about the listener of the workers.
+    struct WorkerDoorArgs, "Embedded MQTT broker" => WorkerDoorValues {
+        /// Let workers connect on this address, as user `worker`. Only workers should be able to reach it
+        mqtt_worker_listen: SocketAddr = ["ADDRESS", "127.0.0.1:1884"] address;
+        /// Let workers log in with this password
+        mqtt_worker_password or mqtt_worker_password_file: Option<Secret> = ["PASSWORD"] chosen;
+    }
+}
+
+settings! {
+    /// The flag about the operations listener.
+    struct OperationsArgs, "Listeners and stop" => OperationsValues {
+        /// Serve /livez, /readyz and /metrics on this address
+        ops_listen: SocketAddr = ["ADDRESS", "127.0.0.1:9082"] address;
+    }
+}
+
+fn chosen(text: &str) -> Result<Secret, String> {
+    Secret::chosen(text).map_err(|bad| bad.to_string())
 }
 
 /// Checked flags.
@@ -104,21 +96,21 @@ impl BrokerCommandArgs {
         let broker = self.broker.check(&mut errors);
         let trusted_proxies = self.proxies.check(&mut errors);
         let workers = self.check_workers(broker.as_ref(), worker_connections, &mut errors);
-        let worker_password = self.check_password(&mut errors);
-        let ops_listen = errors.read("--ops-listen", &self.ops_listen, address);
+        let operations = self.operations.values(&mut errors);
         let health = HealthSettings::read(&mut errors);
         let log = self.log.check(log::DEFAULT_FILTER, &mut errors);
         let settings = (|| {
+            let (workers, worker_password) = workers?;
             Some(Settings {
                 broker: BrokerSettings {
-                    workers: workers?,
+                    workers,
                     login_log,
                     trusted_proxies: trusted_proxies?,
                     ..broker?
                 },
-                worker_password: worker_password?,
-                ops_listen: ops_listen?,
-                program: ProgramSettings { log, traces: None, health },
+                worker_password,
+                ops_listen: operations?.ops_listen,
+                program: ProgramSettings { log: log?, traces: None, health },
                 engines: engines?,
                 credentials: credentials?,
             })
@@ -126,34 +118,21 @@ impl BrokerCommandArgs {
         errors.finish(settings)
     }
 
+    /// Returns the settings of the workers' listener, and their password.
     fn check_workers(
         &self,
         broker: Option<&BrokerSettings>,
         connections: usize,
         errors: &mut ConfigErrors,
-    ) -> Option<WorkerDoorSettings> {
-        let listen = errors.read("--mqtt-worker-listen", &self.mqtt_worker_listen, address);
-        if let (Some(listen), false) = (listen, self.broker.is_in_clear())
-            && broker.is_some_and(|broker| broker.tls.is_none())
-        {
+    ) -> Option<(WorkerDoorSettings, Secret)> {
+        let given = self.workers.values(errors)?;
+        let listen = given.mqtt_worker_listen;
+        if !self.broker.is_in_clear() && broker.is_some_and(|broker| broker.tls.is_none()) {
             refuse_in_clear("--mqtt-worker-listen", listen, "pushes and a password", errors);
         }
-        Some(WorkerDoorSettings { listen: listen?, encrypted: true, connections })
-    }
-
-    fn check_password(&self, errors: &mut ConfigErrors) -> Option<Secret> {
-        const FLAG: &str = "--mqtt-worker-password";
-        let setting = SecretSetting {
-            text: self.mqtt_worker_password.as_ref(),
-            file: self.mqtt_worker_password_file.as_deref(),
-        };
-        let password = errors.read_secret(FLAG, setting, |text| {
-            Secret::chosen(text).map_err(|bad| bad.to_string())
-        })?;
-        if password.is_none() {
-            errors.missing(FLAG);
-        }
-        password
+        let password = Some(given.mqtt_worker_password);
+        let password = errors.required("--mqtt-worker-password", password)?;
+        Some((WorkerDoorSettings { listen, encrypted: true, connections }, password))
     }
 }
 

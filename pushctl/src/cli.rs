@@ -22,11 +22,13 @@ use crate::{
     name = "pushctl",
     version = build_info::VERSION,
     long_version = build_info::LONG_VERSION,
-    max_term_width = 100
+    max_term_width = 100,
+    // What every command takes can be written behind its name, too.
+    mut_args(|flag| flag.global(true))
 )]
 pub struct Cli {
     /// Print results as JSON
-    #[arg(long, global = true)]
+    #[arg(long)]
     pub(crate) json: bool,
     /// Keep the embedded store in this directory
     #[arg(
@@ -34,8 +36,7 @@ pub struct Cli {
         help_heading = "Queue and stores",
         env = "PUSH_DATA_DIR",
         value_name = "DIR",
-        default_value = "push-data",
-        global = true
+        default_value = "push-data"
     )]
     pub(crate) data_dir: PathBuf,
     #[command(flatten)]

@@ -28,3 +28,23 @@ impl Program {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use push_boot::settings::unknown_variables::{OF_ALL_PROGRAMS, add_variables};
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn every_program_knows_the_variables_of_all_programs() {
+        let pushctl = command_line::command::<Cli>();
+        let mut variables = Vec::new();
+        Program::ALL.iter().for_each(|of| add_variables(&of.command(&pushctl), &mut variables));
+        let variables: Vec<String> = BTreeSet::from_iter(variables).into_iter().collect();
+        let list = format!("{}\n", variables.join("\n"));
+        assert!(list == OF_ALL_PROGRAMS, "shared/boot/src/settings/variables.txt must be\n{list}");
+    }
+}

@@ -60,6 +60,12 @@ pub fn fuzz(
     tokens: &'static [&'static str],
     check: impl Fn(&[u8]) -> TestCaseResult,
 ) {
+    try_all(corpus, tokens, &check);
+}
+
+/// Does what [`fuzz`] says. It is not generic, so that proptest's runner is compiled here once and not
+/// again in every crate for each of its tests.
+fn try_all(corpus: &str, tokens: &'static [&'static str], check: &dyn Fn(&[u8]) -> TestCaseResult) {
     #[cfg(feature = "libfuzzer")]
     if let Ok(arguments) = std::env::var(LIBFUZZER_VARIABLE) {
         return guided(&arguments, corpus, tokens, check);
@@ -81,7 +87,7 @@ pub fn fuzz(
 
 /// Has libFuzzer make the inputs, with these arguments and these tokens, and the corpus to begin with.
 #[cfg(feature = "libfuzzer")]
-fn guided(arguments: &str, corpus: &str, tokens: &[&str], check: impl Fn(&[u8]) -> TestCaseResult) {
+fn guided(arguments: &str, corpus: &str, tokens: &[&str], check: &dyn Fn(&[u8]) -> TestCaseResult) {
     let escaped =
         |token: &&str| token.bytes().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
     let lines: Vec<String> =

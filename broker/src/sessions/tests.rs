@@ -1,3 +1,4 @@
+use push_model::time::UnixMillis;
 use rmqtt_codec::types::QoS;
 
 use super::*;

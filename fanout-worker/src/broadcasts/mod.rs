@@ -18,6 +18,7 @@ use push_model::{
     ids::AudienceKind,
     ledger::{Entry, Plan, PlannedPartition},
     open_broadcast::OpenBroadcast,
+    plan::slots_left,
 };
 use push_queue::Lane;
 use tokio_util::sync::CancellationToken;
@@ -25,11 +26,8 @@ use tracing::debug;
 
 use self::estimate::{Speed, estimate};
 use crate::{
-    context::Context,
-    control::rate::Rate,
-    dependencies::Observation,
-    metrics::Estimate,
-    partition::{plan::slots_left, remaining::Remaining},
+    context::Context, control::rate::Rate, dependencies::Observation, metrics::Estimate,
+    partition::remaining::Remaining,
 };
 
 /// Lists a broadcast whose partitions are shared, unless all of them have ended.

@@ -9,12 +9,12 @@ use push_model::{
     ids::{AudienceKind, ClientId},
     ledger::{Checkpoint, FailReason, PlannedPartition},
     message::Audience,
+    plan,
     slots::SlotRange,
     targeting::Targeting,
 };
 use tokio::time::Instant;
 
-use super::plan;
 use crate::context::Context;
 
 /// Some devices of a partition, and the checkpoint behind them.

@@ -3,7 +3,6 @@
 //! In the order in which a message meets them:
 //! - `admission`: its ledger entry and its plan, before anything is sent
 //! - `missing`: what to do if the ledger entry is missing (the decision is pure)
-//! - `plan`, `progress`: how a broadcast is cut, and how far it is (pure)
 //! - `claim`: which worker owns a partition (the decision is pure)
 //! - `run`: the loop that reads a batch, sends it and saves it
 //! - `batch`: which devices are next
@@ -18,8 +17,6 @@ pub(crate) mod claim;
 pub(crate) mod classification;
 mod leftovers;
 pub(crate) mod missing;
-pub mod plan;
-pub mod progress;
 pub(crate) mod remaining;
 pub(crate) mod run;
 pub(crate) mod run_end;

@@ -6,10 +6,9 @@
 
 use push_model::{
     ledger::{Checkpoint, Leftover, leftover},
+    plan::slots_left,
     slots::SlotRange,
 };
-
-use super::plan::slots_left;
 
 /// The devices that a run leaves of its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

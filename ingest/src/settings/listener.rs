@@ -42,8 +42,8 @@ pub(super) struct ListenerSettings {
 impl ListenerArgs {
     pub(super) fn check(&self, errors: &mut ConfigErrors) -> Option<ListenerSettings> {
         let given = self.values(errors);
-        let certificate = ("--tls-cert", self.tls_cert.as_deref());
-        let tls = tls::listener(certificate, ("--tls-key", self.tls_key.as_deref()), errors);
+        let certificate = ("--tls-cert", self.tls_cert.as_ref());
+        let tls = tls::listener(certificate, ("--tls-key", self.tls_key.as_ref()), errors);
         let (given, tls) = (given?, tls?);
         let listen = given.listen;
         if tls.is_none() && !given.http_in_clear && !listen.ip().to_canonical().is_loopback() {

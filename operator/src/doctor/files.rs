@@ -96,9 +96,9 @@ pub(super) fn judge_folder(dir: &Path) -> Option<Finding> {
 }
 
 /// Returns a finding for each password file that other users can read.
-pub(super) fn judge_secrets(files: Vec<(&'static str, PathBuf)>) -> Vec<Finding> {
+pub(super) fn judge_secrets(files: Vec<(String, PathBuf)>) -> Vec<Finding> {
     const ANY: u32 = 0o006;
-    let judge = |(flag, path): (&str, PathBuf)| {
+    let judge = |(flag, path): (String, PathBuf)| {
         let mode = fs::metadata(&path).ok()?.permissions().mode();
         (mode & ANY != 0).then(|| {
             let path = path.display();
@@ -143,7 +143,7 @@ mod tests {
         fs::write(&path, "amqp://u:hunter2@h").unwrap();
         for (mode, warnings) in [(0o600, 0), (0o640, 0), (0o644, 1)] {
             with_mode(&path, mode);
-            let found = judge_secrets(vec![("--queue-url-file", path.clone())]);
+            let found = judge_secrets(vec![("--queue-url-file".to_owned(), path.clone())]);
             assert_eq!(found.len(), warnings, "{mode:o}");
             for found in found {
                 assert!(

@@ -58,7 +58,7 @@ pub struct Deployment<'a> {
     /// The data directory, which may be missing.
     pub data_dir: PathBuf,
     /// The files of passwords that the settings name, each with its flag.
-    pub secret_files: Vec<(&'static str, PathBuf)>,
+    pub secret_files: Vec<(String, PathBuf)>,
     /// The MQTT broker of the workers.
     pub mqtt: Option<MqttUrl>,
     /// The URL of an `ingest`, to compare its clock.

@@ -8,12 +8,12 @@ use std::{num::NonZeroU32, time::Duration};
 
 use anyhow::{Context as _, bail};
 use push_boot::engines::Stores;
-use push_fanout_worker::progress::Progress;
 use push_index::{Ledger, horizon};
 use push_model::{
     app::AppKey,
     ids::{AppId, MessageId, Origin},
     ledger::{Entry, Horizon, Retention},
+    progress::Progress,
     report::{self, Report},
     time::UnixMillis,
 };

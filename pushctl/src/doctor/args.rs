@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use push_boot::settings::ConfigErrors;
+use push_boot::{settings, settings::ConfigErrors};
 use push_mqtt::MqttUrl;
 use push_operator::{doctor::Listener, server::Server};
 use push_transports::mqtt::MqttBrokerArgs;
@@ -16,17 +16,26 @@ pub struct DoctorArgs {
     broker: MqttBrokerArgs,
     #[command(flatten)]
     listeners: ListenerArgs,
-    /// The URL of `ingest`, to compare its clock with that of this machine
-    #[arg(long, env = "PUSH_SERVER", value_name = "URL")]
-    server: Option<String>,
-    /// RabbitMQ's management plugin (`http://host:15672`), to look for policies that drop messages;
-    /// the login is that of --queue-url
-    #[arg(long, env = "PUSH_MANAGEMENT", value_name = "URL")]
-    management: Option<String>,
-    /// The operations listeners of running programs (`http://host:9080,http://host:9081`), to ask
-    /// whether they are ready and which version they are
-    #[arg(long, env = "PUSH_OPS", value_name = "URLS")]
-    ops: Option<String>,
+    #[command(flatten)]
+    programs: ProgramArgs,
+}
+
+settings! {
+    /// Where running programs are asked.
+    struct ProgramArgs, "Running programs" => ProgramValues {
+        /// The URL of `ingest`, to compare its clock with that of this machine
+        server: Option<Server> = ["URL"] Server::parse;
+        /// RabbitMQ's management plugin (`http://host:15672`), to look for policies that drop messages;
+        /// the login is that of --queue-url
+        management: Option<Server> = ["URL"] Server::parse;
+        /// The operations listeners of running programs (`http://host:9080,http://host:9081`), to ask
+        /// whether they are ready and which version they are
+        ops: Option<Vec<Server>> = ["URLS"] servers;
+    }
+}
+
+fn servers(text: &str) -> Result<Vec<Server>, String> {
+    text.split(',').map(|url| Server::parse(url.trim())).collect()
 }
 
 /// The checked settings.
@@ -38,7 +47,7 @@ pub(super) struct DoctorSettings {
     /// The operations listeners of running programs.
     pub(super) ops: Vec<Server>,
     /// The files of passwords, each with its flag.
-    pub(super) secret_files: Vec<(&'static str, PathBuf)>,
+    pub(super) secret_files: Vec<(String, PathBuf)>,
     pub(super) listeners: Vec<Listener>,
 }
 
@@ -47,25 +56,15 @@ impl DoctorArgs {
         let mut errors = ConfigErrors::default();
         let secret_files = self.broker.secret_files();
         let mqtt = self.broker.check(None, &mut errors);
-        let mut url = |flag, text: Option<String>| match text {
-            None => Some(None),
-            Some(text) => Some(Some(errors.read(flag, &text, Server::parse)?)),
-        };
-        let server = url("--server", self.server);
-        let management = url("--management", self.management);
-        let ops = match self.ops {
-            None => Some(Vec::new()),
-            Some(text) => errors.read("--ops", &text, |text| {
-                text.split(',').map(|url| Server::parse(url.trim())).collect()
-            }),
-        };
+        let programs = self.programs.values(&mut errors);
         let listeners = self.listeners.check(&mut errors);
         let settings = (|| {
+            let ProgramValues { server, management, ops } = programs?;
             Some(DoctorSettings {
                 mqtt: mqtt?,
-                server: server?,
-                management: management?,
-                ops: ops?,
+                server,
+                management,
+                ops: ops.unwrap_or_default(),
                 secret_files,
                 listeners: listeners?,
             })

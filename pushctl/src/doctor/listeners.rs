@@ -4,62 +4,52 @@
 //! default. Only the default of `ingest` is reached from other machines, and `ingest` starts there
 //! unencrypted only if `--http-in-clear` is on.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
-use push_boot::settings::{ConfigErrors, address, on_or_off};
+use push_boot::{
+    settings,
+    settings::{ConfigErrors, address, on_or_off, path},
+};
 use push_ingest::DEFAULT_LISTEN;
 use push_operator::doctor::Listener;
 
-/// Settings of the programs about their listeners.
-#[derive(Debug, clap::Args)]
-pub(super) struct ListenerArgs {
-    /// The address of `ingest`; with --http-in-clear on, its default if it is not given
-    #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS")]
-    listen: Option<String>,
-    /// The certificate of `ingest`'s listener, if it has one
-    #[arg(long, env = "PUSH_TLS_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// State if `ingest` may be reached from other machines without TLS: on or off
-    #[arg(long, env = "PUSH_HTTP_IN_CLEAR", value_name = "on|off", default_value = "off")]
-    http_in_clear: String,
-    /// The address for devices of `standalone` or `broker`
-    #[arg(long, env = "PUSH_MQTT_LISTEN", value_name = "ADDRESS")]
-    mqtt_listen: Option<String>,
-    /// The certificate of that broker, if it has one
-    #[arg(long, env = "PUSH_MQTT_TLS_CERT", value_name = "FILE")]
-    mqtt_tls_cert: Option<PathBuf>,
-    /// The address for workers of `broker`
-    #[arg(long, env = "PUSH_MQTT_WORKER_LISTEN", value_name = "ADDRESS")]
-    mqtt_worker_listen: Option<String>,
+settings! {
+    /// Settings of the programs about their listeners.
+    pub(super) struct ListenerArgs, "Listeners of the programs" => ListenerValues {
+        /// The address of `ingest`; with --http-in-clear on, its default if it is not given
+        listen: Option<SocketAddr> = ["ADDRESS"] address;
+        /// The certificate of `ingest`'s listener, if it has one
+        tls_cert: Option<PathBuf> = ["FILE"] path;
+        /// State if `ingest` may be reached from other machines without TLS: on or off
+        http_in_clear: bool = ["on|off", "off"] on_or_off;
+        /// The address for devices of `standalone` or `broker`
+        mqtt_listen: Option<SocketAddr> = ["ADDRESS"] address;
+        /// The certificate of that broker, if it has one
+        mqtt_tls_cert: Option<PathBuf> = ["FILE"] path;
+        /// The address for workers of `broker`
+        mqtt_worker_listen: Option<SocketAddr> = ["ADDRESS"] address;
+    }
 }
 
 impl ListenerArgs {
     /// Checks the flags; problems are added to `errors`.
     pub(super) fn check(self, errors: &mut ConfigErrors) -> Option<Vec<Listener>> {
         const MQTT_FLAGS: &str = "--mqtt-tls-cert and --mqtt-tls-key";
-        let in_clear = errors.read("--http-in-clear", &self.http_in_clear, on_or_off);
-        let default = || (in_clear == Some(true)).then(|| DEFAULT_LISTEN.to_owned());
-        let mut address = |flag, text: Option<String>| match text {
-            None => Some(None),
-            Some(text) => errors.read(flag, &text, address).map(Some),
-        };
-        let http = address("--listen", self.listen.or_else(default));
-        let devices = address("--mqtt-listen", self.mqtt_listen);
-        let workers = address("--mqtt-worker-listen", self.mqtt_worker_listen);
-        in_clear?;
+        let given = self.values(errors)?;
+        let default = DEFAULT_LISTEN.parse().ok().filter(|_| given.http_in_clear);
         // Both listeners of a broker have the same certificate, which is looked at once.
-        let workers = workers?.filter(|_| self.mqtt_tls_cert.is_none());
+        let workers = given.mqtt_worker_listen.filter(|_| given.mqtt_tls_cert.is_none());
         Some(vec![
             Listener {
                 name: "HTTP listener",
-                address: http?,
-                certificate: self.tls_cert,
+                address: given.listen.or(default),
+                certificate: given.tls_cert,
                 tls_flags: "--tls-cert and --tls-key",
             },
             Listener {
                 name: "MQTT listener",
-                address: devices?,
-                certificate: self.mqtt_tls_cert,
+                address: given.mqtt_listen,
+                certificate: given.mqtt_tls_cert,
                 tls_flags: MQTT_FLAGS,
             },
             Listener {

@@ -24,7 +24,7 @@ pub(crate) struct Installation<'a> {
     pub(crate) device_keys: PathBuf,
     pub(crate) data_dir: PathBuf,
     /// The files of passwords, each with its flag.
-    pub(crate) secret_files: Vec<(&'static str, PathBuf)>,
+    pub(crate) secret_files: Vec<(String, PathBuf)>,
 }
 
 /// Runs every check, and prints the findings.

@@ -174,9 +174,9 @@ fn line(update: &MessageUpdate) -> String {
 mod tests {
     use std::num::NonZeroU32;
 
-    use push_fanout_worker::progress::Progress;
     use push_model::{
         ledger::{FailReason, Outcomes},
+        progress::Progress,
         report::Report,
         time::UnixMillis,
     };

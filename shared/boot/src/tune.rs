@@ -26,14 +26,7 @@ pub const FOUR_WEEKS: Duration = Duration::from_hours(28 * 24);
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct TuneArgs {
     /// Replace a constant, for tests and experts
-    #[arg(
-        long,
-        env = "PUSH_TUNE",
-        value_name = "KEY=VALUE",
-        value_delimiter = ',',
-        hide = true,
-        global = true
-    )]
+    #[arg(long, env = "PUSH_TUNE", value_name = "KEY=VALUE", value_delimiter = ',', hide = true)]
     tune: Vec<String>,
 }
 

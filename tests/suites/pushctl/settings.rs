@@ -72,3 +72,17 @@ async fn an_empty_variable_counts_as_unset() {
     let help = pushctl_output_with(&["app", "--help"], &no_folder).await;
     assert!(help.status.success());
 }
+
+#[tokio::test]
+async fn a_variable_that_no_program_knows_is_one_warning_and_no_error() {
+    let store = Store::new();
+    let data = store.dir().to_str().unwrap();
+    let variables = [("PUSH_NAMESPAC", "hunter2"), ("PUSH_TASK_PREFETCH", "4"), ("PUSH_LISTN", "")];
+    let listed = pushctl_output_with(&["--data-dir", data, "app", "list"], &variables).await;
+    let err = String::from_utf8_lossy(&listed.stderr);
+    assert!(listed.status.success(), "{err}");
+    let warnings: Vec<&str> = err.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let told =
+        "warning: PUSH_NAMESPAC is no setting of any program; the nearest one is PUSH_NAMESPACE";
+    assert_eq!(warnings, [told], "{err}");
+}

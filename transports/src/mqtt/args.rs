@@ -1,11 +1,8 @@
 //! The flags about the MQTT broker: its URL and certificates, and the connections to it.
 
-use std::path::PathBuf;
-
 use push_boot::{
-    secret::{SecretSetting, SecretText},
     settings,
-    settings::{ConfigErrors, count},
+    settings::{ConfigErrors, count, text},
     tls::{self, ClientFlags},
 };
 use push_mqtt::{BadMqttUrl, MqttUrl};
@@ -22,25 +19,22 @@ pub struct MqttArgs {
     tuning: MqttTuningArgs,
 }
 
-/// Flags about the URL and the certificates of the broker, for every program that connects to one.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "MQTT")]
-pub struct MqttBrokerArgs {
-    /// Reach devices through the broker at this URL: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
-    #[arg(long, env = "PUSH_MQTT_URL", value_name = "URL")]
-    mqtt_url: Option<SecretText>,
-    /// Read --mqtt-url from this file
-    #[arg(long, env = "PUSH_MQTT_URL_FILE", value_name = "FILE")]
-    mqtt_url_file: Option<PathBuf>,
-    /// Trust the authorities of this PEM file for `mqtts://`, instead of the machine's
-    #[arg(long, env = "PUSH_MQTT_CA", value_name = "FILE")]
-    mqtt_ca: Option<String>,
-    /// Show the certificate of this PEM file to the broker, for `mqtts://`
-    #[arg(long, env = "PUSH_MQTT_CERT", value_name = "FILE")]
-    mqtt_cert: Option<String>,
-    /// Use the private key of this PEM file with --mqtt-cert
-    #[arg(long, env = "PUSH_MQTT_KEY", value_name = "FILE")]
-    mqtt_key: Option<String>,
+settings! {
+    /// Flags about the URL and the certificates of the broker, for every program that connects to one.
+    pub struct MqttBrokerArgs, "MQTT" => MqttBrokerValues {
+        /// Reach devices through the broker at this URL: `mqtt://[user:password@]host[:port]`, or `mqtts://…`
+        mqtt_url or mqtt_url_file: Option<MqttUrl> = ["URL"] url;
+        /// Trust the authorities of this PEM file for `mqtts://`, instead of the machine's
+        mqtt_ca: Option<String> = ["FILE"] text;
+        /// Show the certificate of this PEM file to the broker, for `mqtts://`
+        mqtt_cert: Option<String> = ["FILE"] text;
+        /// Use the private key of this PEM file with --mqtt-cert
+        mqtt_key: Option<String> = ["FILE"] text;
+    }
+}
+
+fn url(text: &str) -> Result<MqttUrl, String> {
+    text.parse().map_err(|bad: BadMqttUrl| bad.to_string())
 }
 
 settings! {
@@ -64,11 +58,6 @@ impl MqttArgs {
 }
 
 impl MqttBrokerArgs {
-    /// The file of the URL, if there is one, with its flag: it may hold a password.
-    pub fn secret_files(&self) -> Vec<(&'static str, PathBuf)> {
-        self.mqtt_url_file.iter().map(|file| ("--mqtt-url-file", file.clone())).collect()
-    }
-
     /// Checks the flags and returns the broker's URL with its TLS settings. `default` is the URL if
     /// none is given. Returns `Some(None)` if there is no broker, and `None` if something is wrong,
     /// which goes into `errors`. A file for TLS is wrong without a URL that asks for TLS.
@@ -77,19 +66,15 @@ impl MqttBrokerArgs {
         default: Option<&str>,
         errors: &mut ConfigErrors,
     ) -> Option<Option<MqttUrl>> {
-        const URL: &str = "--mqtt-url";
-        let setting =
-            SecretSetting { text: self.mqtt_url.as_ref(), file: self.mqtt_url_file.as_deref() };
-        let parse = |url: &str| url.parse().map_err(|bad: BadMqttUrl| bad.to_string());
-        let url: Option<Option<MqttUrl>> = match (errors.read_secret(URL, setting, parse), default)
-        {
-            (Some(None), Some(default)) => errors.read(URL, default, parse).map(Some),
-            (url, _) => url,
+        let given = self.values(errors).map(|given| given.mqtt_url);
+        let url = match (given, default) {
+            (Some(None), Some(default)) => errors.read("--mqtt-url", default, url).map(Some),
+            (given, _) => given,
         };
         let flags = ClientFlags {
-            authorities: ("--mqtt-ca", self.mqtt_ca.as_deref()),
-            certificate: ("--mqtt-cert", self.mqtt_cert.as_deref()),
-            key: ("--mqtt-key", self.mqtt_key.as_deref()),
+            authorities: ("--mqtt-ca", self.mqtt_ca.as_ref()),
+            certificate: ("--mqtt-cert", self.mqtt_cert.as_ref()),
+            key: ("--mqtt-key", self.mqtt_key.as_ref()),
             schemes: "mqtts://",
         };
         let encrypted = url.as_ref().map(|url| url.as_ref().is_some_and(MqttUrl::uses_tls));

@@ -1,6 +1,9 @@
 //! The flags about the engines, and their check.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use push_model::{ledger::Retention, namespace::namespace};
 use push_tls::client::ClientTls;
@@ -10,98 +13,83 @@ use super::{
     urls::{IndexUrl, QueueUrl},
 };
 use crate::{
-    secret::{SecretSetting, SecretText},
-    settings::{ConfigErrors, duration},
+    settings,
+    settings::{ConfigErrors, duration, text},
     tls::{self, ClientFlags},
 };
 
 const QUEUE: &str = "--queue-url";
 const INDEX: &str = "--index-url";
-const LEDGER: &str = "--ledger-url";
-const NAMESPACE: &str = "--namespace";
-const TO_NAMESPACE: &str = "--to-namespace";
 
 /// The flags about the engines, before they are checked.
 #[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Queue and stores")]
 pub struct EngineArgs {
-    /// Use the queue at this URL: `amqp://user:password@host:5672/%2f` (hosts of a cluster: `a:5672,b:5672`), or
-    /// `sqlite:///absolute/path`; with TLS `amqps://…`
-    #[arg(long, env = "PUSH_QUEUE_URL", value_name = "URL", global = true)]
-    queue_url: Option<SecretText>,
-    /// Read --queue-url from this file
-    #[arg(long, env = "PUSH_QUEUE_URL_FILE", value_name = "FILE", global = true)]
-    queue_url_file: Option<PathBuf>,
-    /// Trust the authorities of this PEM file for `amqps://`, instead of the machine's
-    #[arg(long, env = "PUSH_QUEUE_CA", value_name = "FILE", global = true)]
-    queue_ca: Option<String>,
-    /// Show the certificate of this PEM file to the queue's server, for `amqps://`
-    #[arg(long, env = "PUSH_QUEUE_CERT", value_name = "FILE", global = true)]
-    queue_cert: Option<String>,
-    /// Use the private key of this PEM file with --queue-cert
-    #[arg(long, env = "PUSH_QUEUE_KEY", value_name = "FILE", global = true)]
-    queue_key: Option<String>,
-    /// Use the index at this URL: `redis://host:6379`, `redis-cluster://host:6379,host:6379`, or
-    /// `sqlite:///absolute/path`; with TLS `rediss://…`, `rediss-cluster://…`
-    #[arg(long, env = "PUSH_INDEX_URL", value_name = "URL", global = true)]
-    index_url: Option<SecretText>,
-    /// Read --index-url from this file
-    #[arg(long, env = "PUSH_INDEX_URL_FILE", value_name = "FILE", global = true)]
-    index_url_file: Option<PathBuf>,
-    /// Trust the authorities of this PEM file for `rediss://`, instead of the machine's
-    #[arg(long, env = "PUSH_INDEX_CA", value_name = "FILE", global = true)]
-    index_ca: Option<String>,
-    /// Show the certificate of this PEM file to the index's server, for `rediss://`
-    #[arg(long, env = "PUSH_INDEX_CERT", value_name = "FILE", global = true)]
-    index_cert: Option<String>,
-    /// Use the private key of this PEM file with --index-cert
-    #[arg(long, env = "PUSH_INDEX_KEY", value_name = "FILE", global = true)]
-    index_key: Option<String>,
-    /// Begin the name of every queue and key with this, so that several services can share servers
-    #[arg(
-        long,
-        env = "PUSH_NAMESPACE",
-        value_name = "NAME",
-        default_value = "push",
-        global = true
-    )]
-    namespace: String,
-    /// Keep the ledger at this URL instead of in the index; URLs are as for the index
-    #[arg(long, env = "PUSH_LEDGER_URL", value_name = "URL", global = true)]
-    ledger_url: Option<SecretText>,
-    /// Read --ledger-url from this file
-    #[arg(long, env = "PUSH_LEDGER_URL_FILE", value_name = "FILE", global = true)]
-    ledger_url_file: Option<PathBuf>,
-    /// Keep the ledger of a broadcast for this time
-    #[arg(
-        long,
-        env = "PUSH_LEDGER_RETENTION",
-        value_name = "TIME",
-        default_value = "7days",
-        global = true
-    )]
-    ledger_retention: String,
-    /// Keep the ledger of a push to named devices for this time
-    #[arg(
-        long,
-        env = "PUSH_LEDGER_RETENTION_NAMED",
-        value_name = "TIME",
-        default_value = "2days",
-        global = true
-    )]
-    ledger_retention_named: String,
+    #[command(flatten)]
+    queue: QueueArgs,
+    #[command(flatten)]
+    index: IndexArgs,
+    #[command(flatten)]
+    namespace: NamespaceArgs,
+    #[command(flatten)]
+    ledger: LedgerArgs,
+}
+
+settings! {
+    /// The flags about the queue.
+    struct QueueArgs, "Queue and stores" => QueueValues {
+        /// Use the queue at this URL: `amqp://user:password@host:5672/%2f` (hosts of a cluster: `a:5672,b:5672`), or
+        /// `sqlite:///absolute/path`; with TLS `amqps://…`
+        queue_url or queue_url_file: Option<QueueUrl> = ["URL"] QueueUrl::parse;
+        /// Trust the authorities of this PEM file for `amqps://`, instead of the machine's
+        queue_ca: Option<String> = ["FILE"] text;
+        /// Show the certificate of this PEM file to the queue's server, for `amqps://`
+        queue_cert: Option<String> = ["FILE"] text;
+        /// Use the private key of this PEM file with --queue-cert
+        queue_key: Option<String> = ["FILE"] text;
+    }
+}
+
+settings! {
+    /// The flags about the index.
+    struct IndexArgs, "Queue and stores" => IndexValues {
+        /// Use the index at this URL: `redis://host:6379`, `redis-cluster://host:6379,host:6379`, or
+        /// `sqlite:///absolute/path`; with TLS `rediss://…`, `rediss-cluster://…`
+        index_url or index_url_file: Option<IndexUrl> = ["URL"] IndexUrl::parse;
+        /// Trust the authorities of this PEM file for `rediss://`, instead of the machine's
+        index_ca: Option<String> = ["FILE"] text;
+        /// Show the certificate of this PEM file to the index's server, for `rediss://`
+        index_cert: Option<String> = ["FILE"] text;
+        /// Use the private key of this PEM file with --index-cert
+        index_key: Option<String> = ["FILE"] text;
+    }
+}
+
+settings! {
+    /// The flag about the names on the servers.
+    struct NamespaceArgs, "Queue and stores" => NamespaceValues {
+        /// Begin the name of every queue and key with this, so that several services can share servers
+        namespace: String = ["NAME", "push"] namespace;
+    }
+}
+
+settings! {
+    /// The flags about the ledger.
+    struct LedgerArgs, "Queue and stores" => LedgerValues {
+        /// Keep the ledger at this URL instead of in the index; URLs are as for the index
+        ledger_url or ledger_url_file: Option<IndexUrl> = ["URL"] IndexUrl::parse;
+        /// Keep the ledger of a broadcast for this time
+        ledger_retention: Duration = ["TIME", "7days"] duration;
+        /// Keep the ledger of a push to named devices for this time
+        ledger_retention_named: Duration = ["TIME", "2days"] duration;
+    }
 }
 
 impl EngineArgs {
     /// Checks the flags of a program that requires both URLs; problems are added to `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<EngineSettings> {
-        for (flag, url) in [(QUEUE, self.queue()), (INDEX, self.index())] {
-            if !url.is_given() {
-                errors.missing(flag);
-            }
-        }
-        let queue = errors.read_secret(QUEUE, self.queue(), QueueUrl::parse).flatten();
-        let index = errors.read_secret(INDEX, self.index(), IndexUrl::parse).flatten();
+        let queue = self.queue.values(errors).map(|given| given.queue_url);
+        let index = self.index.values(errors).map(|given| given.index_url);
+        let (queue, index) = (errors.required(QUEUE, queue), errors.required(INDEX, index));
         self.with_rest(queue, index, errors)
     }
 
@@ -112,62 +100,37 @@ impl EngineArgs {
         data_dir: &Path,
         errors: &mut ConfigErrors,
     ) -> Option<EngineSettings> {
-        let queue = errors.read_secret(QUEUE, self.queue(), QueueUrl::parse);
-        let index = errors.read_secret(INDEX, self.index(), IndexUrl::parse);
+        let (queue, index) = (self.queue.values(errors), self.index.values(errors));
+        let queue = queue.map(|given| given.queue_url);
         let queue = queue.map(|url| url.unwrap_or_else(|| QueueUrl::embedded(data_dir)));
+        let index = index.map(|given| given.index_url);
         let index = index.map(|url| url.unwrap_or_else(|| IndexUrl::embedded(data_dir)));
         self.with_rest(queue, index, errors)
     }
 
-    /// Checks the two stores of a program that moves apps from one to the other, each with the flag
-    /// of its URL. The other flags about the index apply to both stores. `to_namespace` is the
-    /// namespace of the second store, if it differs.
+    /// Checks the two stores of a program that moves apps from the first to the second. The other
+    /// flags about the index apply to both stores. `to_namespace` is the namespace of the second
+    /// store, if it differs.
     pub fn check_stores(
         &self,
-        [from, to]: [(&str, SecretSetting<'_>); 2],
-        to_namespace: Option<&str>,
+        urls: Option<[IndexUrl; 2]>,
+        to_namespace: Option<String>,
         errors: &mut ConfigErrors,
     ) -> Option<[StoreSettings; 2]> {
-        let mut url = |(flag, setting): (&str, SecretSetting<'_>)| {
-            if !setting.is_given() {
-                errors.missing(flag);
-            }
-            errors.read_secret(flag, setting, IndexUrl::parse).flatten()
-        };
-        let (from, to) = (url(from), url(to));
-        let uses_tls = from.as_ref().zip(to.as_ref()).map(|(a, b)| a.uses_tls() || b.uses_tls());
-        let tls = self.index_tls(uses_tls, errors);
-        let own = errors.read(NAMESPACE, &self.namespace, namespace);
-        let to_namespace = match to_namespace {
-            Some(name) => errors.read(TO_NAMESPACE, name, namespace),
-            None => own.clone(),
-        };
-        let (from, to, tls) = (from?, to?, tls?);
+        let uses_tls = urls.as_ref().map(|urls| urls.iter().any(IndexUrl::uses_tls));
+        let tls = self.index.tls(uses_tls, errors);
+        let own = self.namespace.values(errors).map(|given| given.namespace);
         let timeouts = EngineTimeouts::read(errors.tuning());
+        let ([from, to], tls, own) = (urls?, tls?, own?);
+        let to_namespace = to_namespace.unwrap_or_else(|| own.clone());
         let store = |url, namespace| StoreSettings { url, tls: tls.clone(), namespace, timeouts };
-        Some([store(from, own?), store(to, to_namespace?)])
-    }
-
-    fn queue(&self) -> SecretSetting<'_> {
-        SecretSetting { text: self.queue_url.as_ref(), file: self.queue_url_file.as_deref() }
-    }
-
-    fn index(&self) -> SecretSetting<'_> {
-        SecretSetting { text: self.index_url.as_ref(), file: self.index_url_file.as_deref() }
-    }
-
-    fn ledger(&self) -> SecretSetting<'_> {
-        SecretSetting { text: self.ledger_url.as_ref(), file: self.ledger_url_file.as_deref() }
+        Some([store(from, own), store(to, to_namespace)])
     }
 
     /// Returns the files that hold passwords, each with its flag.
-    pub fn secret_files(&self) -> Vec<(&'static str, PathBuf)> {
-        let files = [
-            ("--queue-url-file", &self.queue_url_file),
-            ("--index-url-file", &self.index_url_file),
-            ("--ledger-url-file", &self.ledger_url_file),
-        ];
-        files.into_iter().filter_map(|(flag, file)| Some((flag, file.clone()?))).collect()
+    pub fn secret_files(&self) -> Vec<(String, PathBuf)> {
+        let Self { queue, index, ledger, .. } = self;
+        [queue.secret_files(), index.secret_files(), ledger.secret_files()].concat()
     }
 
     fn with_rest(
@@ -176,57 +139,51 @@ impl EngineArgs {
         index: Option<IndexUrl>,
         errors: &mut ConfigErrors,
     ) -> Option<EngineSettings> {
-        let ledger = errors.read_secret(LEDGER, self.ledger(), IndexUrl::parse);
-        let queue_tls = self.queue_tls(queue.as_ref(), errors);
+        let ledger = self.ledger.values(errors);
+        let queue_tls = self.queue.tls(queue.as_ref().map(QueueUrl::uses_tls), errors);
         let uses_tls = index.as_ref().zip(ledger.as_ref()).map(|(index, ledger)| {
-            index.uses_tls() || ledger.as_ref().is_some_and(IndexUrl::uses_tls)
+            index.uses_tls() || ledger.ledger_url.as_ref().is_some_and(IndexUrl::uses_tls)
         });
-        let index_tls = self.index_tls(uses_tls, errors);
-        let namespace = errors.read(NAMESPACE, &self.namespace, namespace);
+        let index_tls = self.index.tls(uses_tls, errors);
+        let namespace = self.namespace.values(errors);
         let timeouts = EngineTimeouts::read(errors.tuning());
-        let mut time = |flag, text| errors.read(flag, text, duration);
-        let broadcast = time("--ledger-retention", &self.ledger_retention);
-        let named = time("--ledger-retention-named", &self.ledger_retention_named);
-        let ledger_retention = Retention { named: named?, broadcast: broadcast? };
+        let ledger = ledger?;
+        let (named, broadcast) = (ledger.ledger_retention_named, ledger.ledger_retention);
         Some(EngineSettings {
             queue: queue?,
             queue_tls: queue_tls?,
             index: index?,
             index_tls: index_tls?,
-            ledger: ledger?,
-            namespace: namespace?,
+            ledger: ledger.ledger_url,
+            namespace: namespace?.namespace,
             timeouts,
-            ledger_retention,
+            ledger_retention: Retention { named, broadcast },
         })
     }
 }
 
-impl EngineArgs {
-    fn queue_tls(
-        &self,
-        queue: Option<&QueueUrl>,
-        errors: &mut ConfigErrors,
-    ) -> Option<Option<ClientTls>> {
+impl QueueArgs {
+    /// Checks the TLS settings of the queue. `uses_tls` is true if its URL asks for TLS, and `None` if
+    /// the URL cannot be used.
+    fn tls(&self, uses_tls: Option<bool>, errors: &mut ConfigErrors) -> Option<Option<ClientTls>> {
         let flags = ClientFlags {
-            authorities: ("--queue-ca", self.queue_ca.as_deref()),
-            certificate: ("--queue-cert", self.queue_cert.as_deref()),
-            key: ("--queue-key", self.queue_key.as_deref()),
+            authorities: ("--queue-ca", self.queue_ca.as_ref()),
+            certificate: ("--queue-cert", self.queue_cert.as_ref()),
+            key: ("--queue-key", self.queue_key.as_ref()),
             schemes: "amqps://",
         };
-        tls::client(flags, queue.map(QueueUrl::uses_tls), errors)
+        tls::client(flags, uses_tls, errors)
     }
+}
 
+impl IndexArgs {
     /// Checks the TLS settings of the index, which also apply to the ledger's own store. `uses_tls`
     /// is true if one of their URLs asks for TLS, and `None` if a URL cannot be used.
-    fn index_tls(
-        &self,
-        uses_tls: Option<bool>,
-        errors: &mut ConfigErrors,
-    ) -> Option<Option<ClientTls>> {
+    fn tls(&self, uses_tls: Option<bool>, errors: &mut ConfigErrors) -> Option<Option<ClientTls>> {
         let flags = ClientFlags {
-            authorities: ("--index-ca", self.index_ca.as_deref()),
-            certificate: ("--index-cert", self.index_cert.as_deref()),
-            key: ("--index-key", self.index_key.as_deref()),
+            authorities: ("--index-ca", self.index_ca.as_ref()),
+            certificate: ("--index-cert", self.index_cert.as_ref()),
+            key: ("--index-key", self.index_key.as_ref()),
             schemes: "rediss:// or rediss-cluster://",
         };
         tls::client(flags, uses_tls, errors)
@@ -235,32 +192,31 @@ impl EngineArgs {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
-    fn args(queue: Option<&str>, index: Option<&str>) -> EngineArgs {
-        EngineArgs {
-            queue_url: queue.map(|url| url.to_owned().into()),
-            queue_url_file: None,
-            index_url: index.map(|url| url.to_owned().into()),
-            index_url_file: None,
-            queue_ca: None,
-            queue_cert: None,
-            queue_key: None,
-            index_ca: None,
-            index_cert: None,
-            index_key: None,
-            namespace: "push".into(),
-            ledger_url: None,
-            ledger_url_file: None,
-            ledger_retention: "7days".into(),
-            ledger_retention_named: "2days".into(),
-        }
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        engines: EngineArgs,
+    }
+
+    fn args(flags: &[&str]) -> EngineArgs {
+        Cli::parse_from(std::iter::once(&"test").chain(flags)).engines
+    }
+
+    /// Checks flags that are wrong.
+    fn wrong(flags: &[&str]) -> String {
+        let mut errors = ConfigErrors::default();
+        assert!(args(flags).check(&mut errors).is_none());
+        errors.to_string()
     }
 
     #[test]
     fn a_url_chooses_its_engine_and_no_url_chooses_the_embedded_one() {
         let mut errors = ConfigErrors::default();
-        let urls = args(Some("amqp://localhost"), None)
+        let urls = args(&["--queue-url=amqp://localhost"])
             .check_or_embedded(Path::new("/data"), &mut errors)
             .unwrap();
         assert_eq!(urls.queue, QueueUrl::Amqp("amqp://localhost".to_owned().into()));
@@ -269,46 +225,32 @@ mod tests {
 
     #[test]
     fn the_files_of_the_index_serve_the_store_of_the_ledger_too() {
-        let mut args = args(Some("amqp://h"), Some("redis://h"));
-        args.index_ca = Some("/no/such.pem".into());
-        let check = |args: &EngineArgs| {
-            let mut errors = ConfigErrors::default();
-            assert!(args.check(&mut errors).is_none());
-            errors.to_string()
-        };
-        let text = check(&args);
+        let flags = ["--queue-url=amqp://h", "--index-url=redis://h", "--index-ca=/no/such.pem"];
+        let text = wrong(&flags);
         assert!(text.contains("--index-ca (PUSH_INDEX_CA) is of use only for"), "{text}");
-        args.ledger_url = Some("rediss://h".to_owned().into());
-        let text = check(&args);
+        let text = wrong(&[&flags[..], &["--ledger-url=rediss://h"]].concat());
         assert!(text.contains("PUSH_INDEX_CA): /no/such.pem cannot be read"), "{text}");
     }
 
     #[test]
     fn two_stores_share_the_flags_about_the_index_and_may_have_namespaces_of_their_own() {
-        let check = |from: &str, to: &str| {
-            let texts = [from, to].map(|url| SecretText::from(url.to_owned()));
-            let [from, to] =
-                texts.each_ref().map(|url| SecretSetting { text: Some(url), file: None });
-            let mut args = args(None, None);
-            args.index_ca = Some("/no/such.pem".into());
+        let check = |urls: [&str; 2], flags: &[&str]| {
             let mut errors = ConfigErrors::default();
-            let stores = [("--from", from), ("--to", to)];
-            assert!(args.check_stores(stores, Some("B"), &mut errors).is_none());
-            errors.to_string()
+            let urls = urls.map(|url| IndexUrl::parse(url).unwrap());
+            let stores = args(flags).check_stores(Some(urls), Some("b".into()), &mut errors);
+            errors.finish(stores).map_err(|errors| errors.to_string())
         };
-        let text = check("sqlite:///a", "rediss://u:hunter2@h");
-        assert!(text.contains("--to-namespace (PUSH_TO_NAMESPACE)"), "{text}");
+        let [from, to] = check(["sqlite:///a", "redis://h"], &["--namespace=a"]).unwrap();
+        assert_eq!((&*from.namespace, &*to.namespace), ("a", "b"));
+        let flags = ["--index-ca=/no/such.pem"];
+        let text = check(["sqlite:///a", "rediss://u:hunter2@h"], &flags).unwrap_err();
         assert!(text.contains("/no/such.pem cannot be read"), "{text}");
-        let text = check("mysql://u:hunter2@h", "redis://h");
-        assert!(text.contains("--from (PUSH_FROM): must begin with"), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
     }
 
     #[test]
     fn wrong_and_missing_urls_are_reported_together() {
-        let mut errors = ConfigErrors::default();
-        assert!(args(Some("kafka://x"), None).check(&mut errors).is_none());
-        let text = errors.to_string();
+        let text = wrong(&["--queue-url=kafka://x"]);
         assert!(
             text.contains("amqp://") && text.contains("PUSH_INDEX_URL): must be set"),
             "{text}"

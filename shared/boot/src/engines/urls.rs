@@ -84,7 +84,7 @@ impl IndexUrl {
     ///
     /// # Errors
     /// Says what is wrong with the URL, without its password.
-    pub(super) fn parse(url: &str) -> Result<Self, String> {
+    pub fn parse(url: &str) -> Result<Self, String> {
         match scheme(url) {
             "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => {
                 check_redis(url)?;

@@ -40,7 +40,7 @@ use tracing_subscriber::{
 };
 
 use self::rate_limit::{Limited, RateLimit};
-use crate::{settings::ConfigErrors, traces::Traces};
+use crate::{settings, settings::ConfigErrors, traces::Traces};
 
 /// The log filter of a service for which none is set.
 pub const DEFAULT_FILTER: &str = "info";
@@ -82,21 +82,26 @@ pub enum LogFormat {
     Json,
 }
 
-/// The flags about the log, before they are checked.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Log, metrics and traces")]
-pub struct LogArgs {
-    /// Log events of this level, or of several levels by module (`info,push_ingest=debug`)
-    #[arg(long = "log", env = "PUSH_LOG", value_name = "FILTER")]
-    filter: Option<String>,
-    /// Write log lines as `text` or as `json`
-    #[arg(
-        long = "log-format",
-        env = "PUSH_LOG_FORMAT",
-        value_name = "FORMAT",
-        default_value = "text"
-    )]
-    format: String,
+settings! {
+    /// The flags about the log, before they are checked.
+    pub struct LogArgs, "Log, metrics and traces" => LogValues {
+        /// Log events of this level, or of several levels by module (`info,push_ingest=debug`)
+        log: Option<EnvFilter> = ["FILTER"] filter;
+        /// Write log lines as `text` or as `json`
+        log_format: LogFormat = ["FORMAT", "text"] format;
+    }
+}
+
+fn filter(text: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(format!("{BASE},{text}")).map_err(|error| error.to_string())
+}
+
+fn format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("must be text or json".to_owned()),
+    }
 }
 
 /// The checked settings of the log.
@@ -108,20 +113,10 @@ pub struct LogSettings {
 
 impl LogArgs {
     /// Checks the flags; problems are added to `errors`. `default` is the filter if none is set.
-    pub fn check(&self, default: &str, errors: &mut ConfigErrors) -> LogSettings {
-        let filter = self.filter.as_deref().unwrap_or(default);
-        let filter = errors.read("--log", filter, |text| {
-            EnvFilter::try_new(format!("{BASE},{text}")).map_err(|error| error.to_string())
-        });
-        let format = errors.read("--log-format", &self.format, |text| match text {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
-            _ => Err("must be text or json".to_owned()),
-        });
-        LogSettings {
-            filter: filter.unwrap_or_default(),
-            format: format.unwrap_or(LogFormat::Text),
-        }
+    pub fn check(&self, default: &str, errors: &mut ConfigErrors) -> Option<LogSettings> {
+        let LogValues { log, log_format } = self.values(errors)?;
+        let filter = log.or_else(|| errors.read("--log", default, filter))?;
+        Some(LogSettings { filter, format: log_format })
     }
 }
 

@@ -6,22 +6,20 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{
-    HeaderValue, Method, Request, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE},
-};
-use http_body_util::Full;
+use http::Request;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::{encoding::text, registry::Registry};
+use prometheus_client::registry::Registry;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::connections::{Asked, Connections};
+use super::{
+    answers::Answers,
+    connections::{Asked, Connections},
+};
 use crate::health::Health;
 
 /// The time that a connection has to send the head of its request; an idle one is closed after it.
@@ -32,12 +30,6 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause after a failed accept (no file descriptors left) before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const OPENMETRICS: HeaderValue =
-    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-
 /// The running operations listener. It serves from before the program opens its servers until after
 /// the last work is done, and ends when it is dropped.
 #[derive(Debug)]
@@ -45,13 +37,6 @@ pub struct Operations {
     answers: Arc<Answers>,
     stop: CancellationToken,
     serving: JoinHandle<()>,
-}
-
-#[derive(Debug)]
-struct Answers {
-    /// Empty until the program has registered its metrics.
-    registry: OnceLock<Registry>,
-    health: Health,
 }
 
 impl Operations {
@@ -130,52 +115,6 @@ async fn connection(stream: TcpStream, answers: Arc<Answers>, asked: Asked) {
     if let Err(error) = served {
         tracing::debug!(%error, "an operations connection ended early");
     }
-}
-
-impl Answers {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET only\n");
-            refusal.headers_mut().insert(ALLOW, METHODS);
-            return refusal;
-        }
-        match request.uri().path() {
-            "/livez" => plain(StatusCode::OK, TEXT, "ok\n"),
-            "/readyz" => {
-                let report = self.health.report();
-                let status =
-                    if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                plain(status, JSON, report.to_json())
-            }
-            "/metrics" => self.metrics(),
-            _ => plain(StatusCode::NOT_FOUND, TEXT, "try /livez, /readyz or /metrics\n"),
-        }
-    }
-
-    fn metrics(&self) -> Response<Full<Bytes>> {
-        let Some(registry) = self.registry.get() else {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, TEXT, "starting: no metrics yet\n");
-        };
-        let mut out = String::new();
-        match text::encode(&mut out, registry) {
-            Ok(()) => plain(StatusCode::OK, OPENMETRICS, out),
-            Err(error) => {
-                tracing::warn!(%error, "the metrics cannot be written");
-                plain(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the metrics cannot be written\n")
-            }
-        }
-    }
-}
-
-fn plain(
-    status: StatusCode,
-    content_type: HeaderValue,
-    body: impl Into<Bytes>,
-) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! - The port should be open to few clients only; the number of connections and the time of each
 //!   are bounded all the same, and connections that lie idle keep no other from its answer.
 
+mod answers;
 mod connections;
 mod listener;
 

@@ -43,6 +43,6 @@ impl ProgramArgs {
         let log = self.log.check(default_log, errors);
         let metrics = self.metrics.check(errors);
         let traces = self.traces.check(namespace, errors);
-        Some((ProgramSettings { log, traces: traces?, health }, metrics?))
+        Some((ProgramSettings { log: log?, traces: traces?, health }, metrics?))
     }
 }

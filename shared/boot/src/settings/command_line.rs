@@ -23,6 +23,7 @@ use super::{
     config_file::{self, Given},
     older_words,
     secret::may_hold_secret,
+    unknown_variables,
 };
 
 /// Replaces a value that may hold a password in an error.
@@ -38,6 +39,9 @@ pub fn parse<C: Parser>() -> C {
         let problem = format!("older names of settings:\n  {}\n", old.join("\n  "));
         Error::raw(ErrorKind::UnknownArgument, problem).exit();
     }
+    let variables = env::vars_os().filter(|(_, value)| !value.is_empty());
+    let names = variables.map(|(name, _)| name.to_string_lossy().into_owned());
+    let unknown = unknown_variables::warnings(&command::<C>(), names);
     let (command, warnings) = config_file::apply(command::<C>(), given).unwrap_or_else(|problem| {
         // A wrong file must not hide the help, which says how to fix it.
         let command = without_empty(command::<C>(), given);
@@ -46,7 +50,7 @@ pub fn parse<C: Parser>() -> C {
             _ => Error::raw(ErrorKind::ValueValidation, format!("{problem}\n")).exit(),
         }
     });
-    for warning in warnings {
+    for warning in warnings.into_iter().chain(unknown) {
         // A closed standard error must not stop the program.
         let _ = writeln!(io::stderr().lock(), "warning: {warning}");
     }

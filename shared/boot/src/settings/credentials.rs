@@ -9,7 +9,10 @@ use std::{
 use push_credentials::{DeviceCredentials, KeyFile, KeyFileError, token::MAX_TTL};
 use push_model::time::UnixMillis;
 
-use crate::settings::{ConfigErrors, duration};
+use crate::{
+    settings,
+    settings::{ConfigErrors, duration, path},
+};
 
 /// The key file of a data directory.
 pub const KEY_FILE: &str = "device-keys.json";
@@ -17,24 +20,16 @@ pub const KEY_FILE: &str = "device-keys.json";
 /// The shortest life of a token.
 const MIN_TTL: Duration = Duration::from_mins(1);
 
-/// The flags about device credentials, before they are checked.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Logins of devices")]
-pub struct CredentialArgs {
-    /// Sign the MQTT logins of devices with the keys of this file, which `pushctl key create` makes.
-    /// `ingest` gives devices no logins without it; `pushctl` takes `device-keys.json` in its data
-    /// directory
-    #[arg(long, env = "PUSH_DEVICE_KEYS", value_name = "FILE", global = true)]
-    device_keys: Option<PathBuf>,
-    /// Accept the MQTT login of a device for this time
-    #[arg(
-        long,
-        env = "PUSH_DEVICE_TOKEN_TTL",
-        value_name = "TIME",
-        default_value = "7days",
-        global = true
-    )]
-    device_token_ttl: String,
+settings! {
+    /// The flags about device credentials, before they are checked.
+    pub struct CredentialArgs, "Logins of devices" => CredentialValues {
+        /// Sign the MQTT logins of devices with the keys of this file, which `pushctl key create` makes.
+        /// `ingest` gives devices no logins without it; `pushctl` takes `device-keys.json` in its data
+        /// directory
+        device_keys: Option<PathBuf> = ["FILE"] path;
+        /// Accept the MQTT login of a device for this time
+        device_token_ttl: Duration = ["TIME", "7days"] token_ttl;
+    }
 }
 
 /// The checked settings of device credentials.
@@ -49,8 +44,8 @@ pub struct CredentialSettings {
 impl CredentialArgs {
     /// Checks the flags; problems are added to `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<CredentialSettings> {
-        let token_ttl = errors.read("--device-token-ttl", &self.device_token_ttl, token_ttl)?;
-        Some(CredentialSettings { key_file: self.device_keys.clone(), token_ttl })
+        let CredentialValues { device_keys, device_token_ttl } = self.values(errors)?;
+        Some(CredentialSettings { key_file: device_keys, token_ttl: device_token_ttl })
     }
 }
 

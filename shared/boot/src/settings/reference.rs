@@ -76,9 +76,7 @@ fn parts(argument: &Arg) -> Option<(&Arg, String, String)> {
 
 fn value(argument: &Arg) -> String {
     let names = argument.get_value_names().unwrap_or_default();
-    let name = names.first().map(ToString::to_string).unwrap_or_default();
-    // One word for one kind of value.
-    if name == "ADDR" { "ADDRESS".to_owned() } else { name }
+    names.first().map(ToString::to_string).unwrap_or_default()
 }
 
 fn default(argument: &Arg) -> Option<String> {
@@ -174,7 +172,7 @@ mod tests {
             long,
             help_heading = "Listeners",
             env = "PUSH_LISTEN",
-            value_name = "ADDR",
+            value_name = "ADDRESS",
             default_value = "127.0.0.1:1"
         )]
         listen: String,
@@ -190,7 +188,7 @@ mod tests {
     #[allow(dead_code, reason = "only the command line is looked at")]
     struct Other {
         /// Where it listens
-        #[arg(long, env = "PUSH_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:2")]
+        #[arg(long, env = "PUSH_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:2")]
         listen: String,
     }
 

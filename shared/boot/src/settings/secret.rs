@@ -14,6 +14,8 @@ use std::{
 
 use push_model::text::str_without_mark;
 
+use super::flag_of;
+
 /// The largest file of a secret, in bytes.
 const MAX_FILE: usize = 64 * 1024;
 
@@ -26,7 +28,8 @@ pub(crate) fn may_hold_secret(text: &str) -> bool {
     text.contains("://") || text.contains('@') || text.len() > MAX_REPEATED
 }
 
-/// A text that may hold a secret. It has no `Display`, and its `Debug` form does not show it.
+/// A text that may hold a secret, such as the value of a flag: even one that takes none may be given
+/// a password by mistake. It has no `Display`, and its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(String);
 
@@ -49,36 +52,29 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// The two forms of one setting, at most one of which may be given.
-#[derive(Debug, Clone, Copy)]
-pub struct SecretSetting<'a> {
-    /// The value itself.
-    pub text: Option<&'a SecretText>,
-    /// The file that holds it.
-    pub file: Option<&'a Path>,
+/// Reads a setting from its value or its file, at most one of which may be given. The byte order
+/// mark and the line end of the file are left out.
+///
+/// # Errors
+/// If both forms are given, or the file cannot be used. The text never repeats the file's content.
+pub(super) fn read(
+    flag: &str,
+    text: Option<&SecretText>,
+    file: Option<&Path>,
+) -> Result<Option<SecretText>, String> {
+    match (text, file) {
+        (Some(_), Some(_)) => Err(format!("is given, and {flag}-file too: remove one of them")),
+        (Some(text), None) => Ok(Some(text.clone())),
+        (None, Some(file)) => {
+            read_file(file).map(Some).map_err(|problem| format!("its file{} {problem}", name(file)))
+        }
+        (None, None) => Ok(None),
+    }
 }
 
-impl SecretSetting<'_> {
-    /// Returns true if one of the forms is given.
-    pub fn is_given(&self) -> bool {
-        self.text.is_some() || self.file.is_some()
-    }
-
-    /// Reads the value, without the byte order mark and the line end of its file.
-    ///
-    /// # Errors
-    /// If both forms are given, or the file cannot be used. The text never repeats the file's
-    /// content.
-    pub(crate) fn read(self, flag: &str) -> Result<Option<SecretText>, String> {
-        match (self.text, self.file) {
-            (Some(_), Some(_)) => Err(format!("is given, and {flag}-file too: remove one of them")),
-            (Some(text), None) => Ok(Some(text.clone())),
-            (None, Some(file)) => read_file(file)
-                .map(Some)
-                .map_err(|problem| format!("its file{} {problem}", name(file))),
-            (None, None) => Ok(None),
-        }
-    }
+/// Returns the help of the flag that names a file with the value of another one.
+pub fn help_of_file(field: &str) -> String {
+    format!("Read {} from this file", flag_of(field))
 }
 
 /// Returns the file's name, unless it may be the value itself, given to the wrong setting.
@@ -115,7 +111,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("url");
         std::fs::write(&file, content).unwrap();
-        let read = SecretSetting { text: None, file: Some(&file) }.read(FLAG);
+        let read = read(FLAG, None, Some(&file));
         read.map(|secret| secret.map(|secret| secret.expose().to_owned()))
     }
 
@@ -143,21 +139,19 @@ mod tests {
             assert!(!error.contains("hunter2"), "{error}");
         }
         for missing in ["/nowhere/url", "/"] {
-            let setting = SecretSetting { text: None, file: Some(Path::new(missing)) };
-            let error = setting.read(FLAG).unwrap_err();
+            let error = read(FLAG, None, Some(Path::new(missing))).unwrap_err();
             assert!(error.contains(missing) && error.contains("cannot be read"), "{error}");
         }
         let value = Path::new("amqp://u:hunter2@h");
-        let error = SecretSetting { text: None, file: Some(value) }.read(FLAG).unwrap_err();
+        let error = read(FLAG, None, Some(value)).unwrap_err();
         assert!(error.starts_with("its file cannot be read"), "{error}");
     }
 
     #[test]
     fn a_value_and_a_file_together_are_an_error() {
         let text = SecretText("hunter2".to_owned());
-        let setting = SecretSetting { text: Some(&text), file: Some(Path::new("/a")) };
-        let error = setting.read(FLAG).unwrap_err();
+        let error = read(FLAG, Some(&text), Some(Path::new("/a"))).unwrap_err();
         assert!(error.contains("--queue-url-file") && !error.contains("hunter2"), "{error}");
-        assert_eq!(format!("{setting:?}").find("hunter2"), None);
+        assert_eq!(format!("{text:?}").find("hunter2"), None);
     }
 }

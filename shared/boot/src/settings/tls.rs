@@ -9,10 +9,14 @@ use push_tls::{
     server::TlsSettings,
 };
 
-use super::{ConfigErrors, secret::may_hold_secret, variable};
+use super::{
+    ConfigErrors,
+    secret::{SecretText, may_hold_secret},
+    variable,
+};
 
 /// A flag and its value, if it was set.
-pub type Flag<'a> = (&'a str, Option<&'a str>);
+pub type Flag<'a> = (&'a str, Option<&'a SecretText>);
 
 /// Checks the certificate of a listener; problems are added to `errors`. Returns `Some(None)` if
 /// neither flag is set: the listener is then unencrypted.
@@ -66,7 +70,7 @@ pub fn client(
         return set.is_empty().then_some(None);
     }
     let files = ClientFiles {
-        authorities: flags.authorities.1.map(PathBuf::from),
+        authorities: flags.authorities.1.map(path),
         identity: pair?.map(|(certificate, key)| Identity { certificate, key }),
     };
     match ClientTls::new(files) {
@@ -87,13 +91,17 @@ fn pair(
 ) -> Option<Option<(PathBuf, PathBuf)>> {
     match (certificate.1, key.1) {
         (None, None) => Some(None),
-        (Some(certificate), Some(key)) => Some(Some((certificate.into(), key.into()))),
+        (Some(certificate), Some(key)) => Some(Some((path(certificate), path(key)))),
         _ => {
             let (certificate, key) = (setting(certificate.0), setting(key.0));
             errors.note(format!("{certificate} and {key} must be set together"));
             None
         }
     }
+}
+
+fn path(file: &SecretText) -> PathBuf {
+    PathBuf::from(file.expose())
 }
 
 fn setting(flag: &str) -> String {
@@ -105,7 +113,7 @@ fn setting(flag: &str) -> String {
 fn unusable(flags: &[Flag<'_>], error: &FileError) -> String {
     let names: Vec<String> = flags.iter().map(|(flag, _)| setting(flag)).collect();
     let names = names.join(", ");
-    if flags.iter().any(|(_, file)| file.is_some_and(may_hold_secret)) {
+    if flags.iter().any(|(_, file)| file.is_some_and(|file| may_hold_secret(file.expose()))) {
         return format!(
             "{names}: no such file can be used; its name is not shown, because it may hold a \
              password"
@@ -119,9 +127,15 @@ fn unusable(flags: &[Flag<'_>], error: &FileError) -> String {
 mod tests {
     use super::*;
 
+    fn text(text: Option<&str>) -> Option<SecretText> {
+        text.map(|text| text.to_owned().into())
+    }
+
     fn check(certificate: Option<&str>, key: Option<&str>) -> Result<Option<TlsSettings>, String> {
         let mut errors = ConfigErrors::default();
-        let settings = listener(("--tls-cert", certificate), ("--tls-key", key), &mut errors);
+        let (certificate, key) = (text(certificate), text(key));
+        let certificate = ("--tls-cert", certificate.as_ref());
+        let settings = listener(certificate, ("--tls-key", key.as_ref()), &mut errors);
         errors.finish(settings).map_err(|errors| errors.to_string())
     }
 
@@ -138,8 +152,9 @@ mod tests {
 
     fn check_client(file: Option<&str>, encrypted: bool) -> Result<Option<ClientTls>, String> {
         let mut errors = ConfigErrors::default();
+        let file = text(file);
         let flags = ClientFlags {
-            authorities: ("--queue-ca", file),
+            authorities: ("--queue-ca", file.as_ref()),
             certificate: ("--queue-cert", None),
             key: ("--queue-key", None),
             schemes: "amqps://",

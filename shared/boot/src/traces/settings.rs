@@ -1,7 +1,5 @@
 //! The settings about traces.
 
-use std::path::PathBuf;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use percent_encoding::percent_decode_str;
@@ -13,44 +11,30 @@ use super::{
     headers::headers,
 };
 use crate::{
-    secret::{SecretSetting, SecretText},
-    settings::ConfigErrors,
+    settings,
+    settings::{ConfigErrors, text},
     tls::{self, ClientFlags},
 };
-
-const URL: &str = "--otlp-url";
-const HEADERS: &str = "--otlp-headers";
 
 /// The path at which a collector takes traces, by the OTLP specification.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// The flags about traces, before they are checked.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Log, metrics and traces")]
-pub struct TraceArgs {
-    /// Send traces to the OpenTelemetry collector that takes OTLP over HTTP at this address, like
-    /// `http://collector:4318`; with TLS `https://…`, with a login `http://user:password@…`. There are
-    /// no traces without it
-    #[arg(long, env = "PUSH_OTLP_URL", value_name = "URL")]
-    otlp_url: Option<SecretText>,
-    /// Read --otlp-url from this file
-    #[arg(long, env = "PUSH_OTLP_URL_FILE", value_name = "FILE")]
-    otlp_url_file: Option<PathBuf>,
-    /// Send these headers to the collector, such as a token: `name=value`, separated by commas
-    #[arg(long, env = "PUSH_OTLP_HEADERS", value_name = "HEADERS")]
-    otlp_headers: Option<SecretText>,
-    /// Read --otlp-headers from this file
-    #[arg(long, env = "PUSH_OTLP_HEADERS_FILE", value_name = "FILE")]
-    otlp_headers_file: Option<PathBuf>,
-    /// Trust the authorities of this PEM file for `https://`, instead of the machine's
-    #[arg(long, env = "PUSH_OTLP_CA", value_name = "FILE")]
-    otlp_ca: Option<String>,
-    /// Show the certificate of this PEM file to the collector, for `https://`
-    #[arg(long, env = "PUSH_OTLP_CERT", value_name = "FILE")]
-    otlp_cert: Option<String>,
-    /// Use the private key of this PEM file with --otlp-cert
-    #[arg(long, env = "PUSH_OTLP_KEY", value_name = "FILE")]
-    otlp_key: Option<String>,
+settings! {
+    /// The flags about traces, before they are checked.
+    pub struct TraceArgs, "Log, metrics and traces" => TraceValues {
+        /// Send traces to the OpenTelemetry collector that takes OTLP over HTTP at this address, like
+        /// `http://collector:4318`; with TLS `https://…`, with a login `http://user:password@…`. There are
+        /// no traces without it
+        otlp_url or otlp_url_file: Option<Address> = ["URL"] address;
+        /// Send these headers to the collector, such as a token: `name=value`, separated by commas
+        otlp_headers or otlp_headers_file: Option<HeaderMap> = ["HEADERS"] headers;
+        /// Trust the authorities of this PEM file for `https://`, instead of the machine's
+        otlp_ca: Option<String> = ["FILE"] text;
+        /// Show the certificate of this PEM file to the collector, for `https://`
+        otlp_cert: Option<String> = ["FILE"] text;
+        /// Use the private key of this PEM file with --otlp-cert
+        otlp_key: Option<String> = ["FILE"] text;
+    }
 }
 
 /// The checked settings of traces.
@@ -69,26 +53,21 @@ impl TraceArgs {
         namespace: Option<&str>,
         errors: &mut ConfigErrors,
     ) -> Option<Option<TraceSettings>> {
-        let url =
-            SecretSetting { text: self.otlp_url.as_ref(), file: self.otlp_url_file.as_deref() };
-        let url = errors.read_secret(URL, url, address);
-        let given = SecretSetting {
-            text: self.otlp_headers.as_ref(),
-            file: self.otlp_headers_file.as_deref(),
-        };
-        let headers = errors.read_secret(HEADERS, given, headers);
-        if given.is_given() && matches!(url, Some(None)) {
-            errors.note(format!("{HEADERS} (PUSH_OTLP_HEADERS) is of use only with {URL}"));
-        }
+        let given = self.values(errors);
         let flags = ClientFlags {
-            authorities: ("--otlp-ca", self.otlp_ca.as_deref()),
-            certificate: ("--otlp-cert", self.otlp_cert.as_deref()),
-            key: ("--otlp-key", self.otlp_key.as_deref()),
+            authorities: ("--otlp-ca", self.otlp_ca.as_ref()),
+            certificate: ("--otlp-cert", self.otlp_cert.as_ref()),
+            key: ("--otlp-key", self.otlp_key.as_ref()),
             schemes: "https://",
         };
-        let encrypted = url.as_ref().map(|url| url.as_ref().is_some_and(|url| url.encrypted));
+        let url = given.as_ref().map(|given| given.otlp_url.as_ref());
+        let encrypted = url.map(|url| url.is_some_and(|url| url.encrypted));
         let tls = tls::client(flags, encrypted, errors);
-        let (url, tls, headers) = (url?, tls?, headers?.unwrap_or_default());
+        let TraceValues { otlp_url: url, otlp_headers: headers, .. } = given?;
+        if headers.is_some() && url.is_none() {
+            errors.note("--otlp-headers (PUSH_OTLP_HEADERS) is of use only with --otlp-url");
+        }
+        let (tls, headers) = (tls?, headers.unwrap_or_default());
         let namespace = namespace.unwrap_or_default().to_owned();
         let collector = url.map(|url| Collector::new(url.endpoint(tls, headers)));
         Some(collector.map(|collector| TraceSettings { collector, namespace }))

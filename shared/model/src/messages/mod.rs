@@ -3,6 +3,7 @@
 //! - `message`: an accepted push
 //! - `envelope`: jobs and tasks, as they are encoded on the queue
 //! - `ledger`: an entry, its partitions and outcomes
+//! - `plan`, `progress`: how a broadcast is cut, and how far it is
 //! - `open_broadcast`: the devices that are left of a broadcast
 //! - `report`: the public report on a message
 //! - `codes`: the public codes of the push endpoint
@@ -16,4 +17,6 @@ pub mod hints;
 pub mod ledger;
 pub mod message;
 pub mod open_broadcast;
+pub mod plan;
+pub mod progress;
 pub mod report;

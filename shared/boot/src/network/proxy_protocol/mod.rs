@@ -24,30 +24,26 @@ use tokio::{
 
 use self::header::{Begin, ENOUGH};
 pub use self::header::{Invalid, is_header};
-use crate::settings::ConfigErrors;
+use crate::{settings, settings::ConfigErrors};
 
 /// The time that a proxy has to send its header, which comes before the first byte of the client.
 const HEADER_TIME: Duration = Duration::from_secs(5);
 /// The pause before a header of which only a part has come is read again, which is rare.
 const PIECE_TIME: Duration = Duration::from_millis(5);
 
-/// The flag about proxies.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Listeners and stop")]
-pub struct ProxyArgs {
-    /// Trust the proxies in these networks (`10.0.0.0/8,2001:db8::/32`) to name their clients' addresses,
-    /// with a header of the PROXY protocol or with `X-Forwarded-For`
-    #[arg(long, env = "PUSH_TRUSTED_PROXIES", value_name = "NETWORKS")]
-    trusted_proxies: Option<String>,
+settings! {
+    /// The flag about proxies.
+    pub struct ProxyArgs, "Listeners and stop" => ProxyValues {
+        /// Trust the proxies in these networks (`10.0.0.0/8,2001:db8::/32`) to name their clients' addresses,
+        /// with a header of the PROXY protocol or with `X-Forwarded-For`
+        trusted_proxies: Option<TrustedProxies> = ["NETWORKS"] TrustedProxies::parse;
+    }
 }
 
 impl ProxyArgs {
     /// Checks the flag; problems are added to `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<TrustedProxies> {
-        match &self.trusted_proxies {
-            None => Some(TrustedProxies::default()),
-            Some(text) => errors.read("--trusted-proxies", text, TrustedProxies::parse),
-        }
+        Some(self.values(errors)?.trusted_proxies.unwrap_or_default())
     }
 }
 

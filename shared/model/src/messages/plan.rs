@@ -7,7 +7,7 @@
 //! most `most` tasks for each broadcast and transport, however large the broadcast is, and
 //! broadcasts of any size take turns.
 
-use push_model::{
+use crate::{
     device::TransportKind,
     ledger::{Checkpoint, Plan, PlannedPartition},
     slots::SlotRange,
@@ -28,8 +28,7 @@ const BYTES_OF_A_RANGE: u64 = 48;
 const BYTES_OF_A_PARTITION: u64 = BYTES_OF_A_RANGE + 16;
 
 /// Returns the most partitions of each transport with which the first tasks of a broadcast stay
-/// within
-/// [`FIRST_TASKS_BYTES`]: at least 1, and no more than `most`.
+/// within [`FIRST_TASKS_BYTES`]: at least 1, and no more than `most`.
 fn affordable(most: usize, transports: usize, ranges: usize, job_bytes: u64) -> usize {
     let first_tasks = |of_each: usize| {
         let tasks = of_each.saturating_mul(transports);
@@ -148,7 +147,7 @@ pub fn advance(ranges: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) 
 
 #[cfg(test)]
 mod tests {
-    use push_model::envelope::{PartitionTask, Task, Work, encode_alone};
+    use crate::envelope::{PartitionTask, Task, Work, encode_alone};
 
     use super::*;
 
@@ -159,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_first_tasks_of_a_large_message_take_no_more_than_their_bound() {
-        let golden = include_bytes!("../../../shared/model/tests/golden/task-v1.json");
+        let golden = include_bytes!("../../tests/golden/task-v1.json");
         let Task { job, work: Work::Partition(task), .. } = Task::decode(golden).unwrap() else {
             panic!("a task of a partition")
         };

@@ -1,132 +1,15 @@
-//! A device's record, and the JSON of a registration or an import.
+//! The JSON of a registration or an import, and its check.
 
 use std::{fmt, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use super::{Device, TransportKind};
 use crate::{
     attributes::{Attribute, Attributes, BadValue},
     ids::ClientId,
-    registration::RegistrationEpoch,
     text::Text,
 };
-
-/// The kind of transport that reaches a device. The codes are stored, so a code is never reused.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum TransportKind {
-    /// MQTT 5, topic `push/{AppID}/{ClientID}`.
-    #[default]
-    Mqtt,
-    /// Firebase Cloud Messaging; the token is the registration token.
-    Fcm,
-    /// Apple Push Notification service; the token is the device token.
-    Apns,
-    /// Web Push (RFC 8030); the token is the subscription.
-    Webpush,
-    /// An HTTP endpoint of the app; the token is any text that it understands.
-    Webhook,
-    /// Accepts every message and sends nothing: for load tests.
-    Discard,
-}
-
-impl TransportKind {
-    /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Mqtt, Self::Fcm, Self::Apns, Self::Webpush, Self::Webhook, Self::Discard];
-
-    /// The name in JSON, logs and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mqtt => "mqtt",
-            Self::Fcm => "fcm",
-            Self::Apns => "apns",
-            Self::Webpush => "webpush",
-            Self::Webhook => "webhook",
-            Self::Discard => "discard",
-        }
-    }
-
-    /// The stored code.
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Mqtt => 0,
-            Self::Fcm => 1,
-            Self::Webpush => 2,
-            Self::Webhook => 3,
-            Self::Discard => 4,
-            Self::Apns => 5,
-        }
-    }
-
-    /// Returns true if the index keeps when a device of this transport registered last, because its provider
-    /// reports devices as gone since a time. Then every registration is a write; without it, one that changes
-    /// nothing is only a read.
-    pub const fn is_renewed(self) -> bool {
-        !matches!(self, Self::Mqtt | Self::Discard)
-    }
-
-    /// The kind with this stored code.
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.code() == code)
-    }
-
-    /// The kind with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-/// The address of a device, as delivery needs it. Its `Debug` form leaves out the token, with which
-/// messages can be sent to the device.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Target {
-    /// The device.
-    pub client_id: ClientId,
-    /// The transport that reaches it.
-    pub transport: TransportKind,
-    /// Its address at the transport's provider, where the transport has one.
-    pub token: Option<Box<str>>,
-    /// Tells it from a later device of the same client id.
-    pub epoch: RegistrationEpoch,
-}
-
-/// A registered device. Its JSON is the answer of `GET /v1/device/…` and a line of an export; its
-/// `Debug` form leaves out the token.
-#[derive(Clone, PartialEq, Eq, Serialize)]
-pub struct Device {
-    /// The device.
-    pub client_id: ClientId,
-    /// The attributes that targeting may ask for.
-    #[serde(flatten)]
-    pub attributes: Attributes,
-    /// The transport that reaches it.
-    pub transport: TransportKind,
-    /// Its address at the transport's provider.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<Box<str>>,
-}
-
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
-            .field("client_id", &self.client_id)
-            .field("transport", &self.transport)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device")
-            .field("client_id", &self.client_id)
-            .field("attributes", &self.attributes)
-            .field("transport", &self.transport)
-            .finish_non_exhaustive()
-    }
-}
 
 /// A device as a request or an import has it, not checked yet. Unknown fields are ignored, `null`
 /// is absent. Its `Debug` form leaves out the token.
@@ -274,18 +157,10 @@ impl DeviceDraft<'_> {
     }
 }
 
-/// Why a device that a push names cannot be sent to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoTarget {
-    /// It is not registered.
-    Unknown,
-    /// Its record cannot be read.
-    Unreadable,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{device::Target, registration::RegistrationEpoch};
 
     fn check(json: &str) -> Result<CheckedDevice, BadDevice> {
         let draft: DeviceDraft<'_> = serde_json::from_str(json).unwrap();
@@ -345,14 +220,5 @@ mod tests {
         for text in [draft_text, format!("{device:?}"), format!("{target:?}")] {
             assert!(!text.contains("hunter2"), "{text}");
         }
-    }
-
-    #[test]
-    fn every_transport_has_a_code_of_its_own() {
-        for kind in TransportKind::ALL {
-            assert_eq!(TransportKind::from_code(kind.code()), Some(kind));
-            assert_eq!(TransportKind::from_name(kind.name()), Some(kind));
-        }
-        assert_eq!(TransportKind::from_code(200), None);
     }
 }

@@ -4,9 +4,10 @@
 //! the partitions are worked on. But the plan says how many slots have to be read, and the
 //! checkpoints say how many of them were.
 
-use push_model::ledger::Entry;
-
-use super::plan::{slots_left, total_slots};
+use super::{
+    ledger::Entry,
+    plan::{slots_left, total_slots},
+};
 
 /// The slots of a broadcast's plan that its checkpoints have passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,25 +41,24 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use push_model::{
+    use super::*;
+    use crate::{
         ids::MessageId,
         ledger::{Checkpoint, NewEntry, Partition, PartitionState, Plan},
+        plan::advance,
         slots::SlotRange,
         time::UnixMillis,
     };
 
-    use super::*;
-    use crate::partition::plan::advance;
-
     fn planned(partitions: Vec<Vec<SlotRange>>) -> Entry {
         Entry::begin(&NewEntry {
             message_id: MessageId::issue_named(&"a".parse().unwrap()),
-            app: push_model::app::AppKey::first("a".parse().unwrap()),
+            app: crate::app::AppKey::first("a".parse().unwrap()),
             accepted_at: UnixMillis(0),
             expires_at: UnixMillis(1),
             dedup_nonce: 0,
             keep_until: UnixMillis(1),
-            plan: Some(Plan::of(push_model::device::TransportKind::Mqtt, partitions)),
+            plan: Some(Plan::of(crate::device::TransportKind::Mqtt, partitions)),
             claim: None,
             replaces: None,
         })

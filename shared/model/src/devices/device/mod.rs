@@ -1,0 +1,75 @@
+//! A device's record.
+//!
+//! - `draft`: the JSON of a registration or an import, and its check
+//! - `transport_kind`: what reaches a device
+
+mod draft;
+mod transport_kind;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use self::{
+    draft::{AttributeWarning, BadDevice, CheckedDevice, DeviceDraft, MAX_TOKEN_LEN},
+    transport_kind::TransportKind,
+};
+use crate::{attributes::Attributes, ids::ClientId, registration::RegistrationEpoch};
+
+/// The address of a device, as delivery needs it. Its `Debug` form leaves out the token, with which
+/// messages can be sent to the device.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The device.
+    pub client_id: ClientId,
+    /// The transport that reaches it.
+    pub transport: TransportKind,
+    /// Its address at the transport's provider, where the transport has one.
+    pub token: Option<Box<str>>,
+    /// Tells it from a later device of the same client id.
+    pub epoch: RegistrationEpoch,
+}
+
+/// A registered device. Its JSON is the answer of `GET /v1/device/…` and a line of an export; its
+/// `Debug` form leaves out the token.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct Device {
+    /// The device.
+    pub client_id: ClientId,
+    /// The attributes that targeting may ask for.
+    #[serde(flatten)]
+    pub attributes: Attributes,
+    /// The transport that reaches it.
+    pub transport: TransportKind,
+    /// Its address at the transport's provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Box<str>>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("client_id", &self.client_id)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("client_id", &self.client_id)
+            .field("attributes", &self.attributes)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a device that a push names cannot be sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoTarget {
+    /// It is not registered.
+    Unknown,
+    /// Its record cannot be read.
+    Unreadable,
+}
