@@ -25,7 +25,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let mut errors = ConfigErrors::tuned(&cli.tune);
     let process = cli.process.check(&mut errors);
     let engines = cli.engines.check(&mut errors);
-    let transports = cli.transports.check(&mut errors);
+    let transports = cli.transports.check(&mut errors).zip(cli.seal.check(&mut errors));
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let worker = cli.worker.check(retention, &mut errors);
     let threads = runtime::threads(errors.tuning());
@@ -33,7 +33,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let program = cli.program.check(log::DEFAULT_FILTER, namespace, &mut errors);
     let all = (|| Some((process?, engines?, transports?, worker?, program?)))();
     let (process, engines, transports, worker, (program, metrics)) = errors.finish(all)?;
-    let seal = cli.seal.open()?;
+    let (transports, seal) = (transports.0, transports.1.open()?);
     let program = Program::begin("fanout-worker", program);
     let runtime = runtime::start(threads).context("cannot start threads")?;
     runtime::run(runtime, work(program, process, engines, (transports, seal), worker, metrics))

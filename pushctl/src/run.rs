@@ -9,7 +9,7 @@ use push_boot::{
     data_dir,
     engines::{EngineSettings, IndexUrl, QueueUrl, Stores, open_queue, open_stores},
     log::{self, LogSettings},
-    seal::SealArgs,
+    seal::SealSettings,
     settings::ConfigErrors,
     traces::Traces,
 };
@@ -70,18 +70,18 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     };
     let data_dir = cli.data_dir.as_path();
     let urls = cli.engines.check_or_embedded(data_dir, &mut errors);
-    let credentials = cli.credentials.check(&mut errors);
+    let credentials = cli.credentials.check(&mut errors).zip(cli.seal.check(&mut errors));
     let command = match command {
         Command::Standalone(args) => {
-            let keys = (credentials, cli.seal);
-            return standalone::run(*args, urls, keys, errors, data_dir, out).await;
+            return standalone::run(*args, urls, credentials, errors, data_dir, out).await;
         }
         Command::Broker(args) => {
+            let credentials = credentials.map(|(credentials, _)| credentials);
             return broker::run(*args, urls, credentials, errors, data_dir, out).await;
         }
         command => command,
     };
-    let (urls, credentials) = errors.finish(urls.zip(credentials))?;
+    let (urls, (credentials, seal)) = errors.finish(urls.zip(credentials))?;
     match command {
         Command::Standalone(_)
         | Command::Broker(_)
@@ -96,8 +96,9 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
                 log::init(LogSettings::of_audit(cli.json), &Traces::off());
                 index = index_for_key_audit(&urls, &credentials, data_dir, out).await;
             }
-            let seal = || seal_keys(&cli.seal, &urls, data_dir);
-            key::run(command, &credentials, seal, data_dir, index.as_deref(), &actor, out).await
+            let seal_keys = || seal_keys(&seal, &urls, data_dir);
+            key::run(command, &credentials, seal_keys, data_dir, index.as_deref(), &actor, out)
+                .await
         }
         Command::Device(DeviceCommand::Credentials { app_id, client_id }) => {
             let credentials = credentials.open_in(data_dir)?;
@@ -122,8 +123,8 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         Command::App(command) => {
             let index = index(&urls, data_dir).await?;
-            let seal = || seal_keys(&cli.seal, &urls, data_dir);
-            app::run(command, &*index, seal, &actor, out).await
+            let seal_keys = || seal_keys(&seal, &urls, data_dir);
+            app::run(command, &*index, seal_keys, &actor, out).await
         }
         Command::Device(command) => device::run(command, &index(&urls, data_dir).await?, out).await,
         Command::Message(command) => {
@@ -157,15 +158,15 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
 /// Opens the file of the keys that seal. On the embedded store it is made if it is missing; other stores are
 /// used by workers on other machines, which need the same file.
 fn seal_keys(
-    args: &SealArgs,
+    seal: &SealSettings,
     urls: &EngineSettings,
     data_dir: &Path,
 ) -> anyhow::Result<Arc<SealFile>> {
     if matches!(urls.index, IndexUrl::Sqlite(_)) {
         data_dir::make(data_dir)?;
-        return Ok(args.open_or_create_in(data_dir)?);
+        return Ok(seal.open_or_create_in(data_dir)?);
     }
-    args.open_if_there(data_dir)?.context(
+    seal.open_if_there(data_dir)?.context(
         "accounts are sealed: name the file of the keys with --seal-key, the same as for the workers; \
          `pushctl key seal FILE` makes one",
     )

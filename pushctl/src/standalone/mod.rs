@@ -19,7 +19,7 @@ use push_boot::{
     metrics::MetricsSettings,
     program::{Program, ProgramArgs, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
-    seal::SealArgs,
+    seal::SealSettings,
     settings::ConfigErrors,
 };
 use push_broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings};
@@ -71,14 +71,14 @@ struct Settings {
     program: ProgramSettings,
     metrics: MetricsSettings,
     engines: EngineSettings,
-    credentials: CredentialSettings,
+    credentials: (CredentialSettings, SealSettings),
 }
 
 impl StandaloneArgs {
     fn check(
         &self,
         engines: Option<EngineSettings>,
-        credentials: Option<CredentialSettings>,
+        credentials: Option<(CredentialSettings, SealSettings)>,
         mut errors: ConfigErrors,
     ) -> Result<Settings, ConfigErrors> {
         let broker = self.broker.check(&mut errors);
@@ -127,7 +127,7 @@ impl StandaloneArgs {
 pub async fn run(
     args: StandaloneArgs,
     engines: Option<EngineSettings>,
-    (credentials, seal): (Option<CredentialSettings>, SealArgs),
+    credentials: Option<(CredentialSettings, SealSettings)>,
     errors: ConfigErrors,
     data_dir: &Path,
     out: Output,
@@ -143,7 +143,8 @@ pub async fn run(
     settings.broker.save_in(data_dir);
     let interval = settings.ingest.apps.activity_interval;
     settings.broker.login_log = LoginLogSettings { program: "standalone", interval };
-    let credentials = settings.credentials.open_or_create_in(data_dir)?;
+    let (credentials, seal) = settings.credentials;
+    let credentials = credentials.open_or_create_in(data_dir)?;
     settings.ingest.device_credentials = Some(credentials.clone());
     let seal = seal.open_or_create_in(data_dir)?;
 

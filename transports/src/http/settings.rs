@@ -3,9 +3,9 @@
 use std::{num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
 
 use push_boot::{
-    secret::{SecretSetting, SecretText},
-    settings::ConfigErrors,
-    tune::{HOUR, Tuning},
+    settings,
+    settings::{ConfigErrors, path},
+    tune::HOUR,
 };
 use push_outbound::{Origin, Outbound, OutboundSettings, Owner, Permission, Proxy};
 use rand::RngExt as _;
@@ -17,32 +17,35 @@ const APNS: &str = "https://api.push.apple.com";
 /// APNs, for devices with a development build.
 const APNS_SANDBOX: &str = "https://api.sandbox.push.apple.com";
 
-/// Flags about FCM, APNs, Web Push and webhooks.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "FCM, APNs, Web Push, webhooks")]
-pub struct HttpArgs {
-    /// Send to FCM at this URL instead of Google's; `http://` means HTTP/2 without TLS
-    #[arg(long, env = "PUSH_FCM_URL", value_name = "URL", default_value = FCM)]
-    fcm_url: String,
-    /// Send so many messages a minute to FCM for each project, over all workers; 0 means no limit
-    #[arg(long, env = "PUSH_FCM_QUOTA", value_name = "N", default_value = "600000")]
-    fcm_quota: String,
-    /// Send to APNs at this URL instead of Apple's; `http://` means HTTP/2 without TLS
-    #[arg(long, env = "PUSH_APNS_URL", value_name = "URL")]
-    apns_url: Option<String>,
-    /// Let requests of tenants, which browsers' endpoints and webhooks are, also reach these networks:
-    /// `10.1.0.0/16,192.0.2.7/32`
-    #[arg(long, env = "PUSH_OUTBOUND_ALLOW", value_name = "NETWORKS", default_value = "")]
-    outbound_allow: String,
-    /// Trust also the authorities of this PEM file in requests to providers
-    #[arg(long, env = "PUSH_OUTBOUND_CA", value_name = "FILE")]
-    outbound_ca: Option<PathBuf>,
-    /// Connect to providers through this proxy: `http://[user:password@]host:port`
-    #[arg(long, env = "PUSH_OUTBOUND_PROXY", value_name = "URL")]
-    outbound_proxy: Option<SecretText>,
-    /// Read --outbound-proxy from this file
-    #[arg(long, env = "PUSH_OUTBOUND_PROXY_FILE", value_name = "FILE")]
-    outbound_proxy_file: Option<PathBuf>,
+settings! {
+    /// Flags about FCM, APNs, Web Push and webhooks.
+    pub struct HttpArgs, "FCM, APNs, Web Push, webhooks" => HttpValues {
+        /// Send to FCM at this URL instead of Google's; `http://` means HTTP/2 without TLS
+        fcm_url: Origin = ["URL", FCM] operators;
+        /// Send so many messages a minute to FCM for each project, over all workers; 0 means no limit
+        fcm_quota: Option<NonZeroU32> = ["N", "600000"] a_second;
+        /// Send to APNs at this URL instead of Apple's; `http://` means HTTP/2 without TLS
+        apns_url: Option<Origin> = ["URL"] operators;
+        /// Let requests of tenants, which browsers' endpoints and webhooks are, also reach these networks:
+        /// `10.1.0.0/16,192.0.2.7/32`
+        outbound_allow: Option<Permission> = ["NETWORKS"] networks;
+        /// Trust also the authorities of this PEM file in requests to providers
+        outbound_ca: Option<PathBuf> = ["FILE"] path;
+        /// Connect to providers through this proxy: `http://[user:password@]host:port`
+        outbound_proxy or outbound_proxy_file: Option<Proxy> = ["URL"] proxy;
+    }
+}
+
+fn operators(url: &str) -> Result<Origin, String> {
+    Origin::parse(url, Owner::Operator).map_err(|error| error.to_string())
+}
+
+fn networks(text: &str) -> Result<Permission, String> {
+    Permission::parse(text).map_err(|error| error.to_string())
+}
+
+fn proxy(url: &str) -> Result<Proxy, String> {
+    Proxy::parse(url).map_err(|error| error.to_string())
 }
 
 /// Checked settings of the providers.
@@ -67,49 +70,28 @@ pub struct HttpSettings {
 }
 
 impl HttpArgs {
-    /// The file of the proxy's URL, if there is one, with its flag: it may hold a password.
-    pub fn secret_files(&self) -> Vec<(&'static str, PathBuf)> {
-        self.outbound_proxy_file
-            .iter()
-            .map(|file| ("--outbound-proxy-file", file.clone()))
-            .collect()
-    }
-
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<HttpSettings> {
-        let origin = |url: &str| Origin::parse(url, Owner::Operator).map_err(|e| e.to_string());
-        let fcm = errors.read("--fcm-url", &self.fcm_url, origin);
-        let fcm_a_second = errors.read("--fcm-quota", &self.fcm_quota, a_second);
-        let apns_url = self.apns_url.as_deref();
-        let apns = errors.read("--apns-url", apns_url.unwrap_or(APNS), origin);
-        let apns_sandbox = errors.read("--apns-url", apns_url.unwrap_or(APNS_SANDBOX), origin);
-        let allow = |text: &str| Permission::parse(text).map_err(|e| e.to_string());
-        let permission = errors.read("--outbound-allow", &self.outbound_allow, allow);
-        let proxy = SecretSetting {
-            text: self.outbound_proxy.as_ref(),
-            file: self.outbound_proxy_file.as_deref(),
-        };
-        let parse = |url: &str| Proxy::parse(url).map_err(|e| e.to_string());
-        let proxy = errors.read_secret("--outbound-proxy", proxy, parse);
-        let jitter = Arc::new(|| rand::rng().random());
-        let authorities = self.outbound_ca.clone();
         let (mut window, mut request, mut delivery) = defaults();
-        let tuning: &mut Tuning = errors.tuning();
+        let tuning = errors.tuning();
         tuning.count("provider-window", &mut window, 1..=100_000);
         tuning.time("provider-request-timeout", &mut request, Duration::from_millis(100)..=HOUR);
         tuning.time("provider-delivery-timeout", &mut delivery, Duration::from_secs(1)..=HOUR);
-        let outbound = OutboundSettings {
-            permission: permission?,
-            authorities,
-            proxy: proxy?,
-            ..OutboundSettings::new(jitter)
-        };
+        let sandbox = errors.read("--apns-url", APNS_SANDBOX, operators);
+        let production = errors.read("--apns-url", APNS, operators);
+        let values = self.values(errors)?;
+        let jitter = Arc::new(|| rand::rng().random());
         Some(HttpSettings {
-            fcm: fcm?,
-            fcm_a_second: fcm_a_second?,
-            apns: apns?,
-            apns_sandbox: apns_sandbox?,
-            outbound,
+            fcm: values.fcm_url,
+            fcm_a_second: values.fcm_quota,
+            apns: values.apns_url.clone().or(production)?,
+            apns_sandbox: values.apns_url.or(sandbox)?,
+            outbound: OutboundSettings {
+                permission: values.outbound_allow.unwrap_or_default(),
+                authorities: values.outbound_ca,
+                proxy: values.outbound_proxy,
+                ..OutboundSettings::new(jitter)
+            },
             window,
             request_timeout: request,
             delivery_timeout: delivery,

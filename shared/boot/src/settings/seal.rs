@@ -8,20 +8,38 @@ use std::{
 use push_credentials::{KeyFileError, SealFile};
 use push_model::time::UnixMillis;
 
+use crate::{
+    settings,
+    settings::{ConfigErrors, path},
+};
+
 /// The key file of a data directory.
 pub const SEAL_FILE: &str = "seal-keys.json";
 
-/// The flag about seal keys.
-#[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "FCM, APNs, Web Push, webhooks")]
-pub struct SealArgs {
-    /// Unseal the accounts at providers with the keys of this file, which `pushctl key seal` makes.
-    /// `pushctl` takes `seal-keys.json` in its data directory
-    #[arg(long, env = "PUSH_SEAL_KEY", value_name = "FILE", global = true)]
+settings! {
+    /// The flag about seal keys.
+    pub struct SealArgs, "FCM, APNs, Web Push, webhooks" => SealValues {
+        /// Unseal the accounts at providers with the keys of this file, which `pushctl key seal` makes.
+        /// `pushctl` takes `seal-keys.json` in its data directory
+        seal_key: Option<PathBuf> = ["FILE"] path;
+    }
+}
+
+/// The checked setting of seal keys.
+#[derive(Debug, Clone)]
+pub struct SealSettings {
     seal_key: Option<PathBuf>,
 }
 
 impl SealArgs {
+    /// Checks the flag; problems are added to `errors`.
+    pub fn check(&self, errors: &mut ConfigErrors) -> Option<SealSettings> {
+        let SealValues { seal_key } = self.values(errors)?;
+        Some(SealSettings { seal_key })
+    }
+}
+
+impl SealSettings {
     /// Reads the file that is set; none without one.
     ///
     /// # Errors
