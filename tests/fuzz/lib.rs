@@ -52,9 +52,6 @@ enum Mutation {
 
 /// Tries every input of the corpus, and many that are made of them. `tokens` are texts that mean
 /// something in the format.
-///
-/// # Panics
-/// If `check` fails for an input, with the smallest one that was found.
 pub fn fuzz(
     corpus: &str,
     tokens: &'static [&'static str],

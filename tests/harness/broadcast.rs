@@ -1,8 +1,6 @@
 //! A broadcast that lasts long enough for a fault in its middle: many devices of the transport
 //! `discard`, a few devices that listen, and workers that send small batches.
 
-#![allow(clippy::expect_used, reason = "a test ends where its programs fail")]
-
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
@@ -40,9 +38,6 @@ pub fn everyone() -> Value {
 impl Stack {
     /// Imports devices of the transport `discard` and some of MQTT; returns the client ids of the
     /// latter, which no other stack has.
-    ///
-    /// # Panics
-    /// If the import fails.
     pub async fn import_crowd(&self, discarding: usize, listening: usize) -> Vec<String> {
         let mut lines = String::new();
         for n in 0..discarding {
@@ -58,9 +53,6 @@ impl Stack {
     }
 
     /// Waits until a message was sent to some of its devices, but not to all.
-    ///
-    /// # Panics
-    /// If that does not happen, or the message is closed before it is seen.
     pub async fn under_way(&self, id: &str) {
         eventually(&format!("message {id} is under way"), DEADLINE, async || {
             let ledger = self.ledger(id).await;
@@ -71,9 +63,6 @@ impl Stack {
     }
 
     /// Pushes to [`everyone`] and waits until the broadcast is under way; returns its message id.
-    ///
-    /// # Panics
-    /// As [`push`](Self::push) and [`under_way`](Self::under_way).
     pub async fn begin_broadcast(&self) -> String {
         let id = self.push(&everyone()).await;
         self.under_way(&id).await;

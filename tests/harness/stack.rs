@@ -1,8 +1,6 @@
 //! The scaled form of the service, as an operator runs it: `ingest` and any number of workers as
 //! processes, on servers that the test chooses, with one app.
 
-#![allow(clippy::expect_used, reason = "a test ends where its programs fail")]
-
 use std::{path::Path, time::Duration};
 
 use serde_json::Value;
@@ -53,17 +51,11 @@ pub struct Stack {
 
 impl Stack {
     /// Starts one `ingest` and makes the app.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn start(servers: Servers) -> Self {
         Self::start_with(servers, Vec::new()).await
     }
 
     /// Like [`start`](Self::start), with these flags about the engines for every program.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn start_with(servers: Servers, engine_flags: Vec<String>) -> Self {
         let mut stack = Self {
             servers,
@@ -81,9 +73,6 @@ impl Stack {
     }
 
     /// Starts one `ingest` in a namespace whose index has the app already, with this secret.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn start_with_app(servers: Servers, namespace: &str, secret: &str) -> Self {
         let mut stack = Self {
             servers,
@@ -98,17 +87,11 @@ impl Stack {
     }
 
     /// Starts another `ingest`.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn add_ingest(&mut self) {
         self.add_ingest_with(&[]).await;
     }
 
     /// Like [`add_ingest`](Self::add_ingest), with these flags besides those it needs.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn add_ingest_with(&mut self, more: &[&str]) {
         let port = free_port().expect("a free port");
         let (engines, listen) = (self.engines(), port.address());
@@ -156,17 +139,11 @@ impl Stack {
     }
 
     /// Starts a worker with these flags besides those it needs.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn worker(&self, more: &[&str]) -> Program {
         self.worker_at(&self.servers.mqtt, more).await
     }
 
     /// Like [`worker`](Self::worker), with another MQTT broker.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn worker_at(&self, mqtt: &str, more: &[&str]) -> Program {
         let mut worker = self.start_worker_at(mqtt, more);
         worker.wait_ready().await;
@@ -174,9 +151,6 @@ impl Stack {
     }
 
     /// Like [`worker`](Self::worker), but does not wait for it.
-    ///
-    /// # Panics
-    /// If it cannot be started.
     pub fn start_worker(&self, more: &[&str]) -> Program {
         self.start_worker_at(&self.servers.mqtt, more)
     }
@@ -190,9 +164,6 @@ impl Stack {
     }
 
     /// Runs `pushctl` on the stack's engines, and returns its output.
-    ///
-    /// # Panics
-    /// If it fails.
     pub async fn pushctl(&self, command: &[&str]) -> String {
         let engines = self.engines();
         let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
@@ -201,9 +172,6 @@ impl Stack {
     }
 
     /// Imports devices, one JSON object a line.
-    ///
-    /// # Panics
-    /// If a line is bad.
     pub async fn import(&self, lines: &str) {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), lines).expect("written");
@@ -211,18 +179,12 @@ impl Stack {
     }
 
     /// The same, from a file.
-    ///
-    /// # Panics
-    /// If a line is bad.
     pub async fn import_file(&self, file: &Path) {
         let path = file.to_str().expect("a path");
         self.pushctl(&["device", "import", APP, path]).await;
     }
 
     /// Calls one of the `ingest`s; returns HTTP status and answer.
-    ///
-    /// # Panics
-    /// If there is no answer, or it is not JSON.
     pub async fn call_at(
         &self,
         ingest: usize,
@@ -241,17 +203,11 @@ impl Stack {
     }
 
     /// Pushes, and returns HTTP status and answer, whatever they are.
-    ///
-    /// # Panics
-    /// If there is no answer.
     pub async fn try_push(&self, body: &Value) -> (u16, Value) {
         self.call_at(0, "POST", &format!("/v1/message/push/{APP}"), &[], body).await
     }
 
     /// Pushes, and returns the message id.
-    ///
-    /// # Panics
-    /// If the push is refused.
     pub async fn push(&self, body: &Value) -> String {
         let (status, answer) = self.try_push(body).await;
         assert_eq!(status, 200, "{answer}");
@@ -260,9 +216,6 @@ impl Stack {
 
     /// Pushes until a push is accepted, for a service that comes back after a fault; returns the
     /// message id.
-    ///
-    /// # Panics
-    /// If none is accepted in time.
     pub async fn push_until_accepted(&self, body: &Value) -> String {
         eventually("a push is accepted", DEADLINE, async || {
             let (status, answer) = self.try_push(body).await;
@@ -273,18 +226,12 @@ impl Stack {
     }
 
     /// The report of a message from its ledger entry, `null` if it has none yet.
-    ///
-    /// # Panics
-    /// If there is no answer.
     pub async fn ledger(&self, id: &str) -> Value {
         let path = format!("/v1/message/{APP}/{id}");
         self.call_at(0, "GET", &path, &[], &Value::Null).await.1["result"].clone()
     }
 
     /// Waits until every device of a message has an outcome, and returns its report.
-    ///
-    /// # Panics
-    /// If that does not happen.
     pub async fn closed(&self, id: &str) -> Value {
         eventually(&format!("message {id} is closed"), DEADLINE, async || {
             let ledger = self.ledger(id).await;

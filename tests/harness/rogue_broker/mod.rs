@@ -8,8 +8,6 @@
 //! It has the parts of MQTT that a publisher with QoS 1 needs. A client that exceeds its receive
 //! maximum is disconnected, as the standard demands.
 
-#![allow(clippy::expect_used, reason = "a test ends where its broker cannot be started")]
-
 mod behaviour;
 mod connection;
 mod pace;
@@ -47,9 +45,6 @@ struct Shared {
 
 impl RogueBroker {
     /// Starts one that behaves well, within the runtime of the test.
-    ///
-    /// # Panics
-    /// If there is no free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("the address of a bound port");

@@ -3,13 +3,6 @@
 //! each device. What a transport that never answers for some devices does to others is tested in the worker's
 //! own package (`fanout-worker/tests/tail.rs`).
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 mod lost_writes;
 mod misbehaving_broker;
 mod refusals;

@@ -1,12 +1,5 @@
 //! The limit of the ledger as producers and operators see it, with the programs as processes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 use std::time::{Duration, Instant};
 
 use push_tests::{

@@ -58,28 +58,26 @@ async fn a_device_is_registered_read_updated_and_removed() {
 
 #[tokio::test]
 async fn an_app_that_went_to_another_store_takes_no_push_and_no_change_of_a_device_here() {
-    Service::run(&["--tune=app-fresh=1s"], async |service| {
-        let path = "/v1/device/app/c1";
-        assert_eq!(call(&service, "PUT", path, "{}").await.http, 200);
-        let leave = |app: &mut App| app.leave("redis://there".to_owned(), UnixMillis::now());
-        service.change_app(leave).await;
-        let refused = eventually("it is refused", DEADLINE, async || {
-            let answer = call(&service, "PUT", path, "{}").await;
-            if answer.http == 503 { Ok(answer) } else { Err(answer.text) }
-        })
-        .await;
-        assert!(refused.text.contains("another installation"), "{}", refused.text);
-        assert!(refused.header("retry-after").is_some(), "{}", refused.text);
-        assert_eq!(call(&service, "DELETE", path, "").await.http, 503);
-        assert_eq!(Request::push(&service, VALID).send(&service).await.http, 503);
-        let batch = Request::push(&service, VALID).path("/v1/message/push/app/batch");
-        let batch = batch.header("Content-Type", "application/x-ndjson");
-        assert_eq!(batch.send(&service).await.http, 503);
-        // It reports the messages that were accepted before.
-        assert_eq!(call(&service, "GET", path, "").await.http, 200);
-        service.stop().await.unwrap();
+    let service = Service::start(&["--tune=app-fresh=1s"]).await;
+    let path = "/v1/device/app/c1";
+    assert_eq!(call(&service, "PUT", path, "{}").await.http, 200);
+    let leave = |app: &mut App| app.leave("redis://there".to_owned(), UnixMillis::now());
+    service.change_app(leave).await;
+    let refused = eventually("it is refused", DEADLINE, async || {
+        let answer = call(&service, "PUT", path, "{}").await;
+        if answer.http == 503 { Ok(answer) } else { Err(answer.text) }
     })
     .await;
+    assert!(refused.text.contains("another installation"), "{}", refused.text);
+    assert!(refused.header("retry-after").is_some(), "{}", refused.text);
+    assert_eq!(call(&service, "DELETE", path, "").await.http, 503);
+    assert_eq!(Request::push(&service, VALID).send(&service).await.http, 503);
+    let batch = Request::push(&service, VALID).path("/v1/message/push/app/batch");
+    let batch = batch.header("Content-Type", "application/x-ndjson");
+    assert_eq!(batch.send(&service).await.http, 503);
+    // It reports the messages that were accepted before.
+    assert_eq!(call(&service, "GET", path, "").await.http, 200);
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,8 +1,6 @@
 //! The MQTT transport with real brokers: every behaviour on Mosquitto and on the embedded broker.
 //! `rogue_broker` has the behaviours that only a misbehaving broker shows.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
 mod embedded;
 mod outage;
 mod program;

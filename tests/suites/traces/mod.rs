@@ -1,13 +1,6 @@
 //! Logs and traces: one push is one trace, from the request to its batches, as a collector receives
 //! it; and every line of the log says what it is about.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 mod collector;
 mod exporting;
 mod logs;
