@@ -98,8 +98,7 @@ async fn a_client_that_hangs_up_before_its_answer_is_counted() {
         let mut hangs_up = Connection::open(service.address).await;
         hangs_up.send(push.bytes()).await;
         drop(hangs_up);
-        let answer = push.send(&service).await;
-        if answer.http == 429 { Ok(()) } else { Err(answer.text) }
+        push.send(&service).await.is(429)
     })
     .await;
     let published = eventually("all are counted", DEADLINE, async || {
@@ -257,11 +256,7 @@ async fn a_lost_count_is_settled_but_not_while_messages_wait_or_a_worker_has_som
     let push = Request::push(&service, NAMED);
     let begun = std::time::Instant::now();
     let bound = std::time::Duration::from_secs(240);
-    eventually("the app is served again", bound, async || {
-        let answer = push.send(&service).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
-    })
-    .await;
+    eventually("the app is served again", bound, async || push.send(&service).await.is(200)).await;
     assert!(begun.elapsed().as_secs() >= 75, "a worker had them for so long");
     eventually("their ledger entries count all the same", DEADLINE, async || {
         let usage = usage(&service).await;

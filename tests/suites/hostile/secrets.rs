@@ -83,8 +83,7 @@ async fn a_tenant_that_registers_without_end_stops_at_its_quota_and_holds_up_no_
     let register = async |device: &str| {
         // The index's count may be a second old.
         eventually("there is room for another device", DEADLINE, async || {
-            let answer = put(&own, APP, device, "{}").send(&service).await;
-            if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+            put(&own, APP, device, "{}").send(&service).await.is(200)
         })
         .await;
     };

@@ -196,17 +196,12 @@ async fn disabling_an_app_takes_effect_within_five_seconds_and_so_does_enabling_
     for (disabled, http) in [(true, 403), (false, 200)] {
         service.change_app(|app| app.disabled = disabled).await;
         eventually("the app's record is read again", Duration::from_secs(5), async || {
-            let answer = push.send(&service).await;
-            if answer.http == http { Ok(()) } else { Err(answer.text) }
+            push.send(&service).await.is(http)
         })
         .await;
     }
     service.change_app(|app| app.disabled = true).await;
-    eventually("the app is disabled", DEADLINE, async || {
-        let answer = push.send(&service).await;
-        if answer.status() == 21007 { Ok(()) } else { Err(answer.text) }
-    })
-    .await;
+    eventually("the app is disabled", DEADLINE, async || push.send(&service).await.is(403)).await;
     // Disabled is checked after the secret and before the rest.
     let spoiled = Request::push(&service, "not JSON").without("Content-Type");
     spoiled.send(&service).await.expect(403, 21007, "App push SDK disabled: ");
@@ -235,8 +230,7 @@ async fn an_app_with_a_rate_limit_is_told_what_is_left_and_when_to_come_back() {
         assert!(answer.header(name).is_some_and(|v| v.parse::<u32>().is_ok()), "{name}");
     }
     eventually("the limit lets a push through again", DEADLINE, async || {
-        let answer = push.send(&service).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+        push.send(&service).await.is(200)
     })
     .await;
     service.stop().await.unwrap();

@@ -64,8 +64,7 @@ async fn an_app_that_went_to_another_store_takes_no_push_and_no_change_of_a_devi
     let leave = |app: &mut App| app.leave("redis://there".to_owned(), UnixMillis::now());
     service.change_app(leave).await;
     let refused = eventually("it is refused", DEADLINE, async || {
-        let answer = call(&service, "PUT", path, "{}").await;
-        if answer.http == 503 { Ok(answer) } else { Err(answer.text) }
+        call(&service, "PUT", path, "{}").await.is(503)
     })
     .await;
     assert!(refused.text.contains("another installation"), "{}", refused.text);

@@ -276,11 +276,7 @@ async fn requests_over_all_connections_are_bounded_and_each_connection_has_one()
 
     // Dropped before its answer, a request is a stream that is reset.
     drop(in_work);
-    eventually("there is room again", DEADLINE, async || {
-        let answer = whole(1).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
-    })
-    .await;
+    eventually("there is room again", DEADLINE, async || whole(1).await.is(200)).await;
     drop(other);
     service.stop().await.unwrap();
 }
