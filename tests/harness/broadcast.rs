@@ -15,19 +15,13 @@ pub const BATCH: usize = 50;
 
 /// Flags of a worker: small batches, so that a broadcast lasts; short pauses, so that it goes on
 /// soon after a fault.
-pub const STEPS: [&str; 12] = [
-    "--batch",
-    "50",
-    "--tune",
-    "partition-min-slots=1000",
-    "--partitions",
-    "8",
-    "--task-prefetch",
-    "2",
-    "--tune",
-    "run-time=100ms",
-    "--tune",
-    "retry-longest=2s",
+pub const STEPS: [&str; 6] = [
+    "--batch=50",
+    "--tune=partition-min-slots=1000",
+    "--partitions=8",
+    "--task-prefetch=2",
+    "--tune=run-time=100ms",
+    "--tune=retry-longest=2s",
 ];
 
 /// A push to every device of the app.

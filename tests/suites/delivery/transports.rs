@@ -17,21 +17,14 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// Flags of a worker: short pauses before another try, and a broker that is waited for longer than all
 /// measured times.
-const PATIENT: [&str; 14] = [
-    "--tune",
-    "partition-min-slots=500",
-    "--partitions",
-    "4",
-    "--tune",
-    "run-time=200ms",
-    "--tune",
-    "retry-first=200ms",
-    "--tune",
-    "retry-longest=1s",
-    "--tune",
-    "mqtt-ack-timeout=20s",
-    "--tune",
-    "mqtt-offline-timeout=20s",
+const PATIENT: [&str; 7] = [
+    "--tune=partition-min-slots=500",
+    "--partitions=4",
+    "--tune=run-time=200ms",
+    "--tune=retry-first=200ms",
+    "--tune=retry-longest=1s",
+    "--tune=mqtt-ack-timeout=20s",
+    "--tune=mqtt-offline-timeout=20s",
 ];
 
 impl World {

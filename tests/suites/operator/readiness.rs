@@ -128,17 +128,12 @@ async fn a_store_of_the_ledgers_own_is_a_part_of_its_own() {
 }
 
 /// Settings with checks that take for ever, so that an answer that waited for one would never come.
-const ENDLESS: [&str; 10] = [
-    "--tune",
-    "health-timeout=1h",
-    "--tune",
-    "health-max-age=2h",
-    "--tune",
-    "queue-timeout=1h",
-    "--tune",
-    "amqp-heartbeat=1h",
-    "--tune",
-    "index-response-timeout=1h",
+const ENDLESS: [&str; 5] = [
+    "--tune=health-timeout=1h",
+    "--tune=health-max-age=2h",
+    "--tune=queue-timeout=1h",
+    "--tune=amqp-heartbeat=1h",
+    "--tune=index-response-timeout=1h",
 ];
 
 /// Connections that push without a pause, and as many pushes that wait for the queue.
