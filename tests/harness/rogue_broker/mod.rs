@@ -80,11 +80,6 @@ impl RogueBroker {
         self.shared.record().received_by_topic(message_id)
     }
 
-    /// The ids of all messages that it was sent.
-    pub fn messages(&self) -> Vec<String> {
-        self.shared.record().messages()
-    }
-
     /// Returns how many PUBLISH packets it has read.
     pub fn received(&self) -> u64 {
         self.shared.record().received
@@ -93,11 +88,6 @@ impl RogueBroker {
     /// Returns how many of them it has acknowledged, with any reason code.
     pub fn acknowledged(&self) -> u64 {
         self.shared.record().acknowledged
-    }
-
-    /// The most messages that one connection had unacknowledged at a time.
-    pub fn most_in_flight(&self) -> usize {
-        self.shared.record().most_in_flight
     }
 
     /// Returns how many clients have a session now.
