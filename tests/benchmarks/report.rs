@@ -57,7 +57,6 @@ impl fmt::Display for Target {
 pub(crate) struct Row {
     /// The subject of the measurement.
     pub(crate) what: String,
-    /// The service's figure.
     pub(crate) figure: Figure,
     /// The most that the machine can do, or another figure to compare with, measured in the same
     /// run.
@@ -114,7 +113,6 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     /// Why it is broken: an error answer, a wrong count.
     pub(crate) broken: Option<String>,
-    /// Its duration.
     pub(crate) seconds: f64,
 }
 

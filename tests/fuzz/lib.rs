@@ -97,7 +97,6 @@ fn guided(arguments: &str, corpus: &str, tokens: &[&str], check: impl Fn(&[u8]) 
     ended.expect("arguments that libFuzzer knows");
 }
 
-/// Returns where a corpus is.
 fn folder(corpus: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(corpus)
 }

@@ -196,7 +196,6 @@ fn log_file(folder: &Path) -> PathBuf {
     folder.join("server.log")
 }
 
-/// The command of an installed program.
 fn program(name: &'static str) -> Result<Command, ServerError> {
     installed(name).map(Command::new).ok_or(ServerError::NotInstalled(name))
 }

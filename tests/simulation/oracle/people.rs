@@ -92,7 +92,6 @@ impl Push {
     }
 }
 
-/// A device of this country.
 pub(crate) fn device(name: &str, country: &str) -> Device {
     let mut attributes = Attributes::default();
     attributes.set(Attribute::Country, country).expect("a country");

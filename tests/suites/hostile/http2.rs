@@ -285,7 +285,6 @@ fn piece(bytes: &str) -> Piece {
     Ok(Frame::data(Bytes::from(bytes.to_owned())))
 }
 
-/// A body that begins so.
 fn body(begin: &str) -> (mpsc::Sender<Piece>, Body) {
     let (mut sender, receiver) = mpsc::channel(1);
     sender.try_send(piece(begin)).unwrap();

@@ -38,7 +38,6 @@ impl Neighbour {
     }
 }
 
-/// A valid push of so many bytes.
 pub(crate) fn push_of(bytes: usize) -> String {
     format!("{VALID}{}", " ".repeat(bytes - VALID.len()))
 }

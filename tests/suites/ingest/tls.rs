@@ -27,7 +27,6 @@ use crate::ingest::{
     },
 };
 
-/// A service with a certificate of this authority, and these flags.
 async fn start(authority: &Authority, flags: &[&str]) -> Service {
     let certificate = authority.local_server();
     let certificate_flag = format!("--tls-cert={}", certificate.certificate.display());

@@ -100,7 +100,6 @@ async fn it_closes_and_refuses_connections_until_it_is_told_otherwise() {
     assert_eq!(deliver(&transport, &message(), &["a"]).await, [Outcome::Sent]);
 }
 
-/// A transport with all its connections up.
 async fn connected(broker: &RogueBroker, settings: MqttSettings) -> MqttTransport {
     let sessions = settings.connections + 1;
     let transport = MqttTransport::start(broker.url().parse().unwrap(), settings);

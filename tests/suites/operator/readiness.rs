@@ -66,12 +66,10 @@ async fn a_worker_is_not_ready_while_redis_refuses_writes_and_says_why_and_since
     }
 }
 
-/// A connection to one of the stack's `ingest`s.
 async fn connect(stack: &Stack, ingest: usize) -> Connection {
     Connection::open(stack.ingest_url(ingest).replace("http://", "").parse().unwrap()).await
 }
 
-/// A push of the stack's app.
 fn push_request(stack: &Stack, body: &str) -> Request {
     Request::new("POST", &format!("/v1/message/push/{APP}"), body)
         .header("Content-Type", "application/json")

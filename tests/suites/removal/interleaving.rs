@@ -128,7 +128,6 @@ struct Life<'a> {
     service: &'a Service,
     client: String,
     rng: SmallRng,
-    /// The token of each owner.
     tokens: Vec<String>,
     is_registered: bool,
     removed: HashMap<usize, Instant>,

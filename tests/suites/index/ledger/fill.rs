@@ -90,7 +90,6 @@ pub(super) async fn entry(ledger: &dyn Ledger, message: &MessageId) -> Option<En
     ledger.entry(&key(), message).await.unwrap()
 }
 
-/// Returns how many messages of each step have an entry.
 pub(super) async fn kept(ledger: &dyn Ledger, steps: &[Vec<MessageId>]) -> Vec<usize> {
     let mut kept = Vec::new();
     for ids in steps {

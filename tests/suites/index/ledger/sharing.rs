@@ -41,7 +41,6 @@ async fn finish(ledger: &dyn Ledger, app: &AppKey, message: MessageId) {
     assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
 }
 
-/// Returns how many of these messages have an entry.
 async fn kept(ledger: &dyn Ledger, app: &AppKey, messages: &[MessageId]) -> usize {
     let entries = stream::iter(messages).map(|message| ledger.entry(app, message));
     entries
