@@ -9,7 +9,7 @@ use crate::{
     amqp_url, eventually, free_port, mqtt_url, namespace,
     ports::Port,
     redis_url,
-    service::{Program, pushctl, request},
+    service::{OpenFiles, Program, pushctl, request},
 };
 
 /// Deadline for a message to be closed, or for a service to be back after a fault.
@@ -40,8 +40,8 @@ impl Servers {
 #[derive(Debug)]
 pub struct Stack {
     servers: Servers,
-    /// Flags about the engines, besides those that name them.
-    engine_flags: Vec<String>,
+    /// The flags about its engines.
+    engines: Vec<String>,
     /// Prefix of its queues and keys.
     pub namespace: String,
     ports: Vec<Port>,
@@ -57,14 +57,7 @@ impl Stack {
 
     /// Like [`start`](Self::start), with these flags about the engines for every program.
     pub async fn start_with(servers: Servers, engine_flags: Vec<String>) -> Self {
-        let mut stack = Self {
-            servers,
-            engine_flags,
-            namespace: namespace(),
-            ports: Vec::new(),
-            ingests: Vec::new(),
-            secret: String::new(),
-        };
+        let mut stack = Self::without_ingest(servers, engine_flags, namespace());
         stack.add_ingest().await;
         let made = stack.pushctl(&["app", "create", APP, "--json"]).await;
         let made: Value = serde_json::from_str(&made).expect("JSON");
@@ -74,16 +67,18 @@ impl Stack {
 
     /// Starts one `ingest` in a namespace whose index has the app already, with this secret.
     pub async fn start_with_app(servers: Servers, namespace: &str, secret: &str) -> Self {
-        let mut stack = Self {
-            servers,
-            engine_flags: Vec::new(),
-            namespace: namespace.to_owned(),
-            ports: Vec::new(),
-            ingests: Vec::new(),
-            secret: secret.to_owned(),
-        };
+        let mut stack = Self::without_ingest(servers, Vec::new(), namespace.to_owned());
+        stack.secret = secret.to_owned();
         stack.add_ingest().await;
         stack
+    }
+
+    fn without_ingest(servers: Servers, engine_flags: Vec<String>, namespace: String) -> Self {
+        let Servers { amqp, redis, .. } = &servers;
+        let named = ["--queue-url", amqp, "--index-url", redis, "--namespace", &namespace];
+        let engines = named.into_iter().map(str::to_owned).chain(engine_flags).collect();
+        let (ports, ingests, secret) = (Vec::new(), Vec::new(), String::new());
+        Self { servers, engines, namespace, ports, ingests, secret }
     }
 
     /// Starts another `ingest`.
@@ -93,13 +88,18 @@ impl Stack {
 
     /// Like [`add_ingest`](Self::add_ingest), with these flags besides those it needs.
     pub async fn add_ingest_with(&mut self, more: &[&str]) {
-        let port = free_port().expect("a free port");
-        let (engines, listen) = (self.engines(), port.address());
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(["--listen", &listen]);
-        flags.extend(more);
-        self.ingests.push(Program::start_ready("ingest", &flags).await);
+        let (ingest, port) = self.start_ingest(more, None).await;
+        self.ingests.push(ingest);
         self.ports.push(port);
+    }
+
+    /// Starts an `ingest` of the test's own, with these flags besides those it needs, and with this limit of
+    /// open files, if one is given. Returns also where it listens.
+    pub async fn start_ingest(&self, more: &[&str], files: Option<OpenFiles>) -> (Program, Port) {
+        let port = free_port().expect("a free port");
+        let listen = ["--listen", &port.address()];
+        let flags = [&self.engines()[..], &listen, more].concat();
+        (Program::start_with_open_files("ingest", &flags, files).await, port)
     }
 
     /// Takes the `ingest`s out of the stack, for a test that kills them.
@@ -128,14 +128,8 @@ impl Stack {
     }
 
     /// The flags that name the stack's engines, for a program that a test runs by itself.
-    pub fn engines(&self) -> Vec<String> {
-        let Servers { amqp, redis, .. } = &self.servers;
-        [["--queue-url", amqp], ["--index-url", redis], ["--namespace", &self.namespace]]
-            .into_iter()
-            .flatten()
-            .map(str::to_owned)
-            .chain(self.engine_flags.iter().cloned())
-            .collect()
+    pub fn engines(&self) -> Vec<&str> {
+        self.engines.iter().map(String::as_str).collect()
     }
 
     /// Starts a worker with these flags besides those it needs.
@@ -156,19 +150,13 @@ impl Stack {
     }
 
     fn start_worker_at(&self, mqtt: &str, more: &[&str]) -> Program {
-        let engines = self.engines();
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(["--mqtt-url", mqtt]);
-        flags.extend(more);
-        Program::start("fanout-worker", &flags)
+        let mqtt = ["--mqtt-url", mqtt];
+        Program::start("fanout-worker", &[&self.engines()[..], &mqtt, more].concat())
     }
 
     /// Runs `pushctl` on the stack's engines, and returns its output.
     pub async fn pushctl(&self, command: &[&str]) -> String {
-        let engines = self.engines();
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(command);
-        pushctl(&flags).await
+        pushctl(&[&self.engines()[..], command].concat()).await
     }
 
     /// Imports devices, one JSON object a line.

@@ -8,8 +8,7 @@ use http::Request as HttpRequest;
 use http_body_util::Full;
 use push_tests::{
     certificates::Authority,
-    eventually, free_port,
-    service::Program,
+    eventually,
     stack::{Servers, Stack},
 };
 use tokio::{
@@ -211,12 +210,9 @@ async fn the_header_of_a_proxy_comes_before_the_tls_handshake() {
     for (trusted, header, counted, exit) in
         [("127.0.0.1", true, 0.0, 0), ("127.0.0.1", false, 0.0, 0), ("10.0.0.0/8", true, 1.0, 35)]
     {
-        let port = free_port().unwrap();
-        let (engines, listen) = (stack.engines(), port.address());
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(["--listen", &listen, "--tls-cert", file, "--tls-key", key]);
-        flags.extend(["--trusted-proxies", trusted]);
-        let ingest = Program::start_with_open_files("ingest", &flags, None).await;
+        let flags = ["--tls-cert", file, "--tls-key", key, "--trusted-proxies", trusted];
+        let (ingest, port) = stack.start_ingest(&flags, None).await;
+        let listen = port.address();
         let mut curl = tokio::process::Command::new("curl");
         curl.args(["--silent", "--insecure", "--max-time", "20"]);
         if header {
