@@ -27,6 +27,7 @@ mod dictionaries;
 mod displacement;
 mod embedded_broker;
 mod evictions;
+mod frames;
 mod http2;
 mod http2_memory;
 mod log;

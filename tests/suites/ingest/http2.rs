@@ -30,11 +30,7 @@ async fn connect(service: &Service) -> Http2 {
 }
 
 fn push(service: &Service, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-    Request::post("http://push/v1/message/push/app")
-        .header("content-type", "application/json")
-        .header("authorization", &service.secret)
-        .body(Full::new(body.into()))
-        .unwrap()
+    http2::push(&service.secret, body)
 }
 
 async fn ask(http2: &Http2, request: Request<Full<Bytes>>) -> Answer {
