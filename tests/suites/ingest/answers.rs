@@ -100,57 +100,27 @@ async fn who_may_push_is_checked_before_the_body_in_the_documented_order() {
     let valid = Request::push(&service, VALID);
     // These requests fail every check from some point on: the first check decides.
     let spoiled = Request::new("POST", "/", "not JSON").header("Content-Type", "text/plain");
-    let wrong_secret = spoiled.clone().header("Authorization", "wrong");
+    let to = |path: &str| spoiled.clone().path(&format!("/v1/message/push{path}"));
+    let by = |secret: &str| to("/app").header("Authorization", secret);
+    let with = |name: &str, value: &str| valid.clone().header(name, value);
+    let illegal_secret = "App Secret illegal: ";
+    let long = format!("/{}", "x".repeat(65));
     let table = [
         (spoiled.clone().path("/v2/message/push/app"), 404, 404, "no such path"),
-        (spoiled.clone().path("/v1/message/push/a/b"), 404, 404, "no such path"),
-        (
-            spoiled.clone().path("/v1/message/push/app").method("GET"),
-            405,
-            405,
-            "this path takes POST",
-        ),
-        (spoiled.clone().path("/v1/message/push/"), 400, 21001, "App ID missing: "),
-        (spoiled.clone().path("/v1/message/push"), 400, 21001, "App ID missing: "),
-        (spoiled.clone().path("/v1/message/push/a%20b"), 400, 21002, "App ID illegal: "),
-        (spoiled.clone().path("/v1/message/push/%"), 400, 21002, "App ID illegal: "),
-        (spoiled.clone().path("/v1/message/push/%C3%A9"), 400, 21002, "App ID illegal: "),
-        (
-            spoiled.clone().path(&format!("/v1/message/push/{}", "x".repeat(65))),
-            400,
-            21002,
-            "App ID illegal: ",
-        ),
-        (
-            wrong_secret.clone().path(&format!("/v1/message/push/{}", "x".repeat(64))),
-            401,
-            21004,
-            "App Secret illegal: ",
-        ),
-        (spoiled.clone().path("/v1/message/push/app"), 401, 21003, "App Secret missing: "),
-        (
-            spoiled.clone().path("/v1/message/push/app").header("Authorization", ""),
-            401,
-            21003,
-            "App Secret missing: ",
-        ),
-        (wrong_secret.clone().path("/v1/message/push/app"), 401, 21004, "App Secret illegal: "),
-        (
-            valid.clone().header("Authorization", format!("Bearer {}", service.secret)),
-            401,
-            21004,
-            "App Secret illegal: ",
-        ),
-        (valid.clone().header("Authorization", b"\xff\xfe"), 401, 21004, "App Secret illegal: "),
-        (
-            wrong_secret.path("/v1/message/push/app").header("Authorization", &service.secret),
-            415,
-            21005,
-            "Message illegal: Content-Type",
-        ),
+        (to("/app").method("GET"), 405, 405, "this path takes POST"),
+        (to("/"), 400, 21001, "App ID missing: "),
+        (to("/%C3%A9"), 400, 21002, "App ID illegal: "),
+        (to(&long), 400, 21002, "App ID illegal: "),
+        (to(&long[..65]).header("Authorization", "wrong"), 401, 21004, illegal_secret),
+        (to("/app"), 401, 21003, "App Secret missing: "),
+        (by(""), 401, 21003, "App Secret missing: "),
+        (by("wrong"), 401, 21004, illegal_secret),
+        (with("Authorization", &format!("Bearer {}", service.secret)), 401, 21004, illegal_secret),
+        (valid.clone().header("Authorization", b"\xff\xfe"), 401, 21004, illegal_secret),
+        (by(&service.secret), 415, 21005, "Message illegal: Content-Type"),
         (valid.clone().without("Content-Type"), 415, 21005, "Message illegal: Content-Type"),
-        (valid.clone().header("Content-Encoding", "gzip"), 415, 21005, "Message illegal: Content-"),
-        (valid.clone().header("Content-Type", "application/JSON; charset=UTF-8"), 200, 200, "OK"),
+        (with("Content-Encoding", "gzip"), 415, 21005, "Message illegal: Content-"),
+        (with("Content-Type", "application/JSON; charset=UTF-8"), 200, 200, "OK"),
         (valid.clone().path("/v1/message/push/%61pp?x=y"), 200, 200, "OK"),
     ];
     for (request, http, status, message) in table {
