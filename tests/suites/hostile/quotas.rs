@@ -4,7 +4,6 @@
 use push_model::{
     app::{App, AppKey},
     ids::MessageId,
-    secret::Secret,
     time::UnixMillis,
     usage::{Usage, UsageCounts, UsageHour, UsageKind},
 };
@@ -14,9 +13,12 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::hostile::support::{
-    client::{Connection, Request, VALID},
-    service::{APP, DEADLINE, Service},
+use crate::hostile::{
+    support::{
+        client::{Connection, Request, VALID},
+        service::{APP, DEADLINE, Service},
+    },
+    tenants::Neighbour,
 };
 
 const NAMED: &str =
@@ -31,9 +33,7 @@ async fn usage(service: &Service) -> Usage {
 #[tokio::test]
 async fn an_app_that_fills_the_queue_is_refused_at_its_quota_and_others_are_served() {
     let service = Service::start(&["--app-max-waiting=3", "--tune=app-fresh=0s"]).await;
-    let secret = Secret::generate();
-    let other = App::new("other".parse().unwrap(), &secret, UnixMillis::now());
-    assert!(service.index.create_app(&other).await.unwrap());
+    let neighbour = Neighbour::of(&service).await;
     let push = Request::push(&service, NAMED);
     for _ in 0..3 {
         push.send(&service).await.expect(200, 200, "OK");
@@ -45,8 +45,7 @@ async fn an_app_that_fills_the_queue_is_refused_at_its_quota_and_others_are_serv
     let dry_run = NAMED.replacen('{', r#"{"dry_run":true,"#, 1);
     let dry_run = Request::push(&service, dry_run).send(&service).await;
     dry_run.expect(200, 200, "OK");
-    let of_other = push.clone().path("/v1/message/push/other");
-    of_other.header("Authorization", secret.expose()).send(&service).await.expect(200, 200, "OK");
+    neighbour.push(&service, NAMED).send(&service).await.expect(200, 200, "OK");
     let jobs = service.jobs(4).await;
     assert!(jobs.iter().all(|job| job.counted));
 
