@@ -70,6 +70,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A figure that is compared with nothing; what it is, and how it is measured, is for the caller to say.
+    pub(crate) fn alone(figure: Figure) -> Self {
+        let (what, how) = (String::new(), String::new());
+        Self { what, figure, ceiling: None, ratio: None, target: Target::None, how }
+    }
+
     /// Returns true if the target is met; `None` without a target.
     fn is_met(&self) -> Option<bool> {
         match self.target {
