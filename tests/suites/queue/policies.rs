@@ -186,8 +186,11 @@ async fn a_policy_that_expires_queues_is_named_in_time() {
     clear(&server).await;
     takes_messages_again(&queue).await;
     queue.close().await;
+}
 
-    // One that was there before, and one that is for one queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_expires_queues_and_was_there_before_is_named_even_if_it_is_for_one_queue() {
+    let server = RabbitMq::start().await.unwrap();
     set_as_operator(&server, ".*", r#"{"expires":15000}"#).await;
     let queue = connect(&server, &namespace()).await;
     let found = reason(&queue).await;
