@@ -103,7 +103,6 @@ impl fmt::Debug for Login<'_> {
     }
 }
 
-/// The password of the worker.
 pub(super) struct WorkerPassword(SecretHash);
 
 impl WorkerPassword {

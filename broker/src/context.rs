@@ -26,7 +26,6 @@ pub(super) struct Context {
     /// The longest time that a session outlives its connection.
     pub(super) longest_keep: Duration,
     pub(super) stop: CancellationToken,
-    /// The tasks of the connections.
     pub(super) connections: TaskTracker,
 }
 

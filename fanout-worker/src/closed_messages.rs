@@ -132,7 +132,6 @@ impl ClosedMessages {
         !is_idle
     }
 
-    /// Adds counts of an app.
     fn add(&self, app: AppKey, hours: impl IntoIterator<Item = (UsageHour, UsageCounts)>) {
         let mut apps = self.apps();
         if apps.len() >= MAX_APPS && !apps.contains_key(&app) {

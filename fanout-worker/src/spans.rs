@@ -86,7 +86,6 @@ pub(crate) fn grouped_job(job: &Job) -> Span {
     traced_span!(job.trace, DEBUG, "job", %app, %message_id, otel.kind = "consumer")
 }
 
-/// The span of a task.
 pub(crate) fn task(task: &Task) -> Span {
     let (app, message_id) = (&task.job.head.app_id, task.job.head.message_id);
     let (work, partition) = match &task.work {

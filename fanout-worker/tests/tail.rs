@@ -127,7 +127,6 @@ fn settings(min_slots: u64) -> WorkerSettings {
     }
 }
 
-/// A broadcast.
 struct Broadcast {
     devices: usize,
     transport: Slow,

@@ -18,7 +18,6 @@ impl Client {
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     address: IpAddr,
-    /// The trusted proxies, if it is one of them.
     proxies: Option<TrustedProxies>,
 }
 
@@ -31,7 +30,6 @@ pub(crate) struct Sender {
 }
 
 impl Peer {
-    /// A peer with this address.
     pub(crate) fn new(address: IpAddr, proxies: &TrustedProxies) -> Self {
         let proxies = proxies.contains(address).then(|| proxies.clone());
         Self { address, proxies }

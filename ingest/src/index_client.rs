@@ -71,17 +71,14 @@ pub(crate) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// An app as a whole.
     pub(crate) fn app(app: &'a AppId) -> Self {
         Self { app, message: None, client: None }
     }
 
-    /// A message of an app.
     pub(crate) fn message(app: &'a AppId, message: &'a MessageId) -> Self {
         Self { app, message: Some(message), client: None }
     }
 
-    /// A device of an app.
     pub(crate) fn device(app: &'a AppId, client: &'a ClientId) -> Self {
         Self { app, message: None, client: Some(client) }
     }

@@ -85,19 +85,9 @@ pub(crate) enum Rejection {
     /// The app has no such device or message; this says which of the two.
     Unknown(&'static str),
     /// The app has as many devices as it may.
-    DevicesUsedUp {
-        /// The app.
-        app: AppId,
-        /// The most that it may have.
-        most: NonZeroU32,
-    },
+    DevicesUsedUp { app: AppId, most: NonZeroU32 },
     /// A quota of the app's messages is used up.
-    MessagesUsedUp {
-        /// The app.
-        app: AppId,
-        /// The quota.
-        used_up: QuotaUsedUp,
-    },
+    MessagesUsedUp { app: AppId, used_up: QuotaUsedUp },
     /// The idempotency key was used for another body: that of this message.
     KeyUsed(MessageId),
     /// The index has no room for the device.

@@ -168,7 +168,6 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Returns the app that it is for, if there is one.
     pub(crate) fn app(&self) -> Option<&str> {
         match self {
             Self::Push { app } | Self::PushBatch { app } => Some(app),

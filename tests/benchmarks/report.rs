@@ -57,7 +57,6 @@ impl fmt::Display for Target {
 pub(crate) struct Row {
     /// The subject of the measurement.
     pub(crate) what: String,
-    /// The service's figure.
     pub(crate) figure: Figure,
     /// The most that the machine can do, or another figure to compare with, measured in the same
     /// run.
@@ -71,6 +70,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A figure that is compared with nothing; what it is, and how it is measured, is for the caller to say.
+    pub(crate) fn alone(figure: Figure) -> Self {
+        let (what, how) = (String::new(), String::new());
+        Self { what, figure, ceiling: None, ratio: None, target: Target::None, how }
+    }
+
     /// Returns true if the target is met; `None` without a target.
     fn is_met(&self) -> Option<bool> {
         match self.target {
@@ -114,7 +119,6 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     /// Why it is broken: an error answer, a wrong count.
     pub(crate) broken: Option<String>,
-    /// Its duration.
     pub(crate) seconds: f64,
 }
 

@@ -19,7 +19,6 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
     clippy::print_stdout,
     reason = "a test ends where something is wrong, and a long run says how far it is"
 )]

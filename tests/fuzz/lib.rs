@@ -52,9 +52,6 @@ enum Mutation {
 
 /// Tries every input of the corpus, and many that are made of them. `tokens` are texts that mean
 /// something in the format.
-///
-/// # Panics
-/// If `check` fails for an input, with the smallest one that was found.
 pub fn fuzz(
     corpus: &str,
     tokens: &'static [&'static str],
@@ -106,7 +103,6 @@ fn guided(arguments: &str, corpus: &str, tokens: &[&str], check: &dyn Fn(&[u8]) 
     ended.expect("arguments that libFuzzer knows");
 }
 
-/// Returns where a corpus is.
 fn folder(corpus: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(corpus)
 }

@@ -3,8 +3,6 @@
 //!
 //! Everything is written to PEM files, because that is how servers and programs take it.
 
-#![allow(clippy::expect_used, reason = "a test ends where its certificates cannot be made")]
-
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
@@ -55,18 +53,12 @@ pub enum Validity {
 
 impl Authority {
     /// Makes an authority that no other has the name of.
-    ///
-    /// # Panics
-    /// If its files cannot be written.
     #[allow(clippy::new_without_default, reason = "it makes files")]
     pub fn new() -> Self {
         Self::named(&format!("Authority of {}", namespace()))
     }
 
     /// Makes an authority with this name.
-    ///
-    /// # Panics
-    /// If its files cannot be written.
     pub fn named(name: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
         let mut params = params(Vec::new(), name, Validity::Now);
@@ -86,9 +78,6 @@ impl Authority {
     }
 
     /// Issues the certificate of a server with these names and addresses.
-    ///
-    /// # Panics
-    /// If its files cannot be written.
     pub fn server(&self, names: &[&str], validity: Validity) -> Certificate {
         // Nodes of a cluster are each other's clients.
         let usages = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -96,17 +85,11 @@ impl Authority {
     }
 
     /// Issues the certificate of a server on this machine, `localhost` and `127.0.0.1`.
-    ///
-    /// # Panics
-    /// If its files cannot be written.
     pub fn local_server(&self) -> Certificate {
         self.server(&["localhost", "127.0.0.1"], Validity::Now)
     }
 
     /// Issues the certificate of a client with this name.
-    ///
-    /// # Panics
-    /// If its files cannot be written.
     pub fn client(&self, name: &str, validity: Validity) -> Certificate {
         self.issue(&[name], name, &[ExtendedKeyUsagePurpose::ClientAuth], validity)
     }
@@ -142,9 +125,6 @@ impl fmt::Debug for Authority {
 impl Certificate {
     /// Copies both files over those of another certificate, the certificate first, as a program
     /// that renews a certificate does.
-    ///
-    /// # Panics
-    /// If the files cannot be written.
     pub fn replace(&self, other: &Self) {
         fs::copy(&self.certificate, &other.certificate).expect("copied");
         fs::copy(&self.key, &other.key).expect("copied");

@@ -1,8 +1,6 @@
 //! Devices that share no code with the service: each is a `mosquitto_sub` with a session of its
 //! own.
 
-#![allow(clippy::expect_used, reason = "a test ends where its programs fail")]
-
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
@@ -43,9 +41,6 @@ pub struct Devices {
 impl Devices {
     /// Connects devices of an app to a broker (`mqtt://host:port`), and waits until every one
     /// has subscribed.
-    ///
-    /// # Panics
-    /// If a device cannot connect.
     pub async fn listen(broker: &str, app: &str, client_ids: &[String]) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         let (host, port) = broker
@@ -83,9 +78,6 @@ impl Device {
 
     /// Returns what it received since `offset`, which is moved on: for tests in which all of it would not
     /// fit into memory.
-    ///
-    /// # Errors
-    /// When its file cannot be read.
     pub fn received_since(&self, offset: &mut u64) -> io::Result<Vec<String>> {
         let mut log = File::open(&self.log)?;
         log.seek(SeekFrom::Start(*offset))?;
@@ -99,9 +91,6 @@ impl Device {
     }
 
     /// Waits until a payload contains this text.
-    ///
-    /// # Panics
-    /// If none comes.
     pub async fn wait_for(&self, text: &str) {
         eventually(&format!("{} receives {text}", self.client_id), DEADLINE, async || {
             let received = self.received();

@@ -13,9 +13,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 ///
 /// As long as it does not hold, the condition returns the state seen (`Err`). A check that takes
 /// longer than the time left is cancelled.
-///
-/// # Panics
-/// After `deadline`, with the last state seen.
 pub async fn eventually<T>(
     what: &str,
     deadline: Duration,

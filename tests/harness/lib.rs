@@ -10,7 +10,10 @@
 //! The harness does not depend on the service's crates: it runs their programs.
 //!
 //! Every process is started through [`process::Process`], which ends it with its children, and
-//! removes its data folder, even when the test itself is killed.
+//! removes its data folder, even when the test itself is killed. A helper panics where what it waits for does
+//! not come.
+
+#![allow(clippy::expect_used, clippy::print_stderr, reason = "helpers of tests fail as tests do")]
 
 pub mod api_description;
 pub mod broadcast;

@@ -7,8 +7,6 @@
 //! It knows only where an MQTT packet begins and which packets are PUBACKs. A connection ends as soon
 //! as either side closes it.
 
-#![allow(clippy::expect_used, reason = "a test ends where its proxy cannot be started")]
-
 use std::{io, time::Duration};
 
 use bytes::{Buf as _, BytesMut};
@@ -50,9 +48,6 @@ pub struct MqttProxy {
 
 impl MqttProxy {
     /// Starts one in front of a broker (`mqtt://host:port`), within the runtime of the test.
-    ///
-    /// # Panics
-    /// If there is no free port.
     pub async fn start(broker: &str) -> Self {
         let broker = broker.trim_start_matches("mqtt://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -39,9 +39,6 @@ impl Port {
 }
 
 /// A port that nothing listens on and no other test is given.
-///
-/// # Errors
-/// When there seems to be none.
 pub fn free_port() -> io::Result<Port> {
     let mut refusal = None;
     for _ in 0..TRIES {

@@ -17,9 +17,6 @@ pub struct Readiness {
 
 impl Readiness {
     /// Asks the program whose operations listener is at this address.
-    ///
-    /// # Errors
-    /// If there is no answer, or it is not JSON.
     pub async fn of(operations: &str) -> io::Result<Self> {
         let (code, text) = request("GET", &format!("http://{operations}/readyz"), &[], "").await?;
         let report = serde_json::from_str(&text)
@@ -47,9 +44,6 @@ impl Readiness {
 
 impl Program {
     /// Returns what `/readyz` answers.
-    ///
-    /// # Errors
-    /// If there is no answer.
     pub async fn readiness(&self) -> Result<Readiness, String> {
         Readiness::of(&self.ops_address()).await.map_err(|error| error.to_string())
     }

@@ -47,9 +47,6 @@ impl Shared {
     }
 
     /// Asks the run with this socket for the server's URL; the server is started if it is not running.
-    ///
-    /// # Errors
-    /// When the run has ended, or the server cannot be started.
     pub fn url(self, socket: &Path) -> Result<String, String> {
         let ask = || {
             let mut run = UnixStream::connect(socket)?;
@@ -77,33 +74,21 @@ impl Shared {
 }
 
 /// The URL of the run's Redis.
-///
-/// # Panics
-/// Outside of a run of `tests/run`.
 pub fn redis_url() -> String {
     Shared::Redis.url_of_this_run()
 }
 
 /// The URL of the run's Redis Cluster.
-///
-/// # Panics
-/// Outside of a run of `tests/run`.
 pub fn redis_cluster_url() -> String {
     Shared::RedisCluster.url_of_this_run()
 }
 
 /// The URL of the run's RabbitMQ.
-///
-/// # Panics
-/// Outside of a run of `tests/run`.
 pub fn amqp_url() -> String {
     Shared::RabbitMq.url_of_this_run()
 }
 
 /// The URL of the run's Mosquitto.
-///
-/// # Panics
-/// Outside of a run of `tests/run`.
 pub fn mqtt_url() -> String {
     Shared::Mosquitto.url_of_this_run()
 }

@@ -3,12 +3,6 @@
 //! They are the binaries that the run has built next to the tests. A program logs to a file in
 //! its own folder; a test that fails shows the end of it.
 
-#![allow(
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "a test ends where its programs fail, and shows their logs"
-)]
-
 use std::{
     io,
     path::{Path, PathBuf},
@@ -32,9 +26,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const TOOL_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Returns where a program of this workspace was built.
-///
-/// # Panics
-/// If it was not built: `tests/run` does that.
 pub fn built(program: &str) -> PathBuf {
     let own = std::env::current_exe().expect("the path of this program");
     // target/debug/deps/test-123 or target/release/bench → target/…/program
@@ -83,17 +74,11 @@ pub struct Program {
 
 impl Program {
     /// Starts a program with these flags; `--ops-listen` is added.
-    ///
-    /// # Panics
-    /// If it cannot be started.
     pub fn start(name: &str, flags: &[&str]) -> Self {
         Self::start_limited(name, flags, None)
     }
 
     /// Starts a program with this limit of open files, if one is given, and waits until it is ready.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn start_with_open_files(
         name: &str,
         flags: &[&str],
@@ -115,9 +100,6 @@ impl Program {
     }
 
     /// Kills it if it runs, and starts it again with the same flags. Its log goes on.
-    ///
-    /// # Panics
-    /// If it cannot be started.
     pub fn restart(&mut self) {
         self.process.kill();
         let Self { name, flags, environment, open_files, folder, .. } = self;
@@ -146,17 +128,11 @@ impl Program {
     }
 
     /// Starts a program and waits until it is ready.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn start_ready(name: &str, flags: &[&str]) -> Self {
         Self::start_with_open_files(name, flags, None).await
     }
 
     /// Waits until `/readyz` answers 200.
-    ///
-    /// # Panics
-    /// If it ends, or does not become ready.
     pub async fn wait_ready(&mut self) {
         eventually(&format!("{} is ready", self.name), DEADLINE, async || {
             if let Some(status) = self.ended() {
@@ -182,9 +158,6 @@ impl Program {
     }
 
     /// All its metrics, as it publishes them.
-    ///
-    /// # Panics
-    /// If they cannot be read.
     pub async fn metrics(&self) -> String {
         let url = format!("http://{}/metrics", self.ops.address());
         let (status, text) = get(&url).await.expect("metrics");
@@ -193,9 +166,6 @@ impl Program {
     }
 
     /// The value of a metric, by its full name and labels; 0 if it was not counted yet.
-    ///
-    /// # Panics
-    /// If the metrics cannot be read.
     pub async fn metric(&self, name_and_labels: &str) -> f64 {
         let text = self.metrics().await;
         let value = text.lines().find_map(|l| l.strip_prefix(name_and_labels)?.strip_prefix(' '));
@@ -213,17 +183,11 @@ impl Program {
     }
 
     /// Tells it to stop and waits for its end.
-    ///
-    /// # Panics
-    /// If it does not end.
     pub async fn stop(self) -> Stopped {
         self.stop_by(Signal::TERM).await
     }
 
     /// Sends it this signal and waits for its end.
-    ///
-    /// # Panics
-    /// If it does not end.
     pub async fn stop_by(mut self, signal: Signal) -> Stopped {
         self.process.signal_all(signal);
         let status = eventually(&format!("{} has stopped", self.name), DEADLINE, async || {
@@ -275,9 +239,6 @@ impl Drop for Program {
 }
 
 /// Runs `pushctl` to its end, and returns its standard output.
-///
-/// # Panics
-/// If it fails.
 pub async fn pushctl(flags: &[&str]) -> String {
     let output = pushctl_output(flags).await;
     let error = String::from_utf8_lossy(&output.stderr);
@@ -286,17 +247,11 @@ pub async fn pushctl(flags: &[&str]) -> String {
 }
 
 /// Runs `pushctl` to its end.
-///
-/// # Panics
-/// If it cannot be started or takes too long.
 pub async fn pushctl_output(flags: &[&str]) -> std::process::Output {
     pushctl_output_with(flags, &[]).await
 }
 
 /// As [`pushctl_output`], with these variables in its environment.
-///
-/// # Panics
-/// As [`pushctl_output`].
 pub async fn pushctl_output_with(
     flags: &[&str],
     variables: &[(&str, &str)],
@@ -314,9 +269,6 @@ async fn get(url: &str) -> io::Result<(u16, String)> {
 
 /// One HTTP request; returns status and body of its answer. Those to `ingest` and to operations
 /// listeners are held against the description of the API.
-///
-/// # Errors
-/// If there is no answer.
 pub async fn request(
     method: &str,
     url: &str,

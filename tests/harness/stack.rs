@@ -1,8 +1,6 @@
 //! The scaled form of the service, as an operator runs it: `ingest` and any number of workers as
 //! processes, on servers that the test chooses, with one app.
 
-#![allow(clippy::expect_used, reason = "a test ends where its programs fail")]
-
 use std::{path::Path, time::Duration};
 
 use serde_json::Value;
@@ -11,7 +9,7 @@ use crate::{
     amqp_url, eventually, free_port, mqtt_url, namespace,
     ports::Port,
     redis_url,
-    service::{Program, pushctl, request},
+    service::{OpenFiles, Program, pushctl, request},
 };
 
 /// Deadline for a message to be closed, or for a service to be back after a fault.
@@ -42,8 +40,8 @@ impl Servers {
 #[derive(Debug)]
 pub struct Stack {
     servers: Servers,
-    /// Flags about the engines, besides those that name them.
-    engine_flags: Vec<String>,
+    /// The flags about its engines.
+    engines: Vec<String>,
     /// Prefix of its queues and keys.
     pub namespace: String,
     ports: Vec<Port>,
@@ -53,26 +51,13 @@ pub struct Stack {
 
 impl Stack {
     /// Starts one `ingest` and makes the app.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn start(servers: Servers) -> Self {
         Self::start_with(servers, Vec::new()).await
     }
 
     /// Like [`start`](Self::start), with these flags about the engines for every program.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn start_with(servers: Servers, engine_flags: Vec<String>) -> Self {
-        let mut stack = Self {
-            servers,
-            engine_flags,
-            namespace: namespace(),
-            ports: Vec::new(),
-            ingests: Vec::new(),
-            secret: String::new(),
-        };
+        let mut stack = Self::without_ingest(servers, engine_flags, namespace());
         stack.add_ingest().await;
         let made = stack.pushctl(&["app", "create", APP, "--json"]).await;
         let made: Value = serde_json::from_str(&made).expect("JSON");
@@ -81,42 +66,40 @@ impl Stack {
     }
 
     /// Starts one `ingest` in a namespace whose index has the app already, with this secret.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn start_with_app(servers: Servers, namespace: &str, secret: &str) -> Self {
-        let mut stack = Self {
-            servers,
-            engine_flags: Vec::new(),
-            namespace: namespace.to_owned(),
-            ports: Vec::new(),
-            ingests: Vec::new(),
-            secret: secret.to_owned(),
-        };
+        let mut stack = Self::without_ingest(servers, Vec::new(), namespace.to_owned());
+        stack.secret = secret.to_owned();
         stack.add_ingest().await;
         stack
     }
 
+    fn without_ingest(servers: Servers, engine_flags: Vec<String>, namespace: String) -> Self {
+        let Servers { amqp, redis, .. } = &servers;
+        let named = ["--queue-url", amqp, "--index-url", redis, "--namespace", &namespace];
+        let engines = named.into_iter().map(str::to_owned).chain(engine_flags).collect();
+        let (ports, ingests, secret) = (Vec::new(), Vec::new(), String::new());
+        Self { servers, engines, namespace, ports, ingests, secret }
+    }
+
     /// Starts another `ingest`.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn add_ingest(&mut self) {
         self.add_ingest_with(&[]).await;
     }
 
     /// Like [`add_ingest`](Self::add_ingest), with these flags besides those it needs.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn add_ingest_with(&mut self, more: &[&str]) {
-        let port = free_port().expect("a free port");
-        let (engines, listen) = (self.engines(), port.address());
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(["--listen", &listen]);
-        flags.extend(more);
-        self.ingests.push(Program::start_ready("ingest", &flags).await);
+        let (ingest, port) = self.start_ingest(more, None).await;
+        self.ingests.push(ingest);
         self.ports.push(port);
+    }
+
+    /// Starts an `ingest` of the test's own, with these flags besides those it needs, and with this limit of
+    /// open files, if one is given. Returns also where it listens.
+    pub async fn start_ingest(&self, more: &[&str], files: Option<OpenFiles>) -> (Program, Port) {
+        let port = free_port().expect("a free port");
+        let listen = ["--listen", &port.address()];
+        let flags = [&self.engines()[..], &listen, more].concat();
+        (Program::start_with_open_files("ingest", &flags, files).await, port)
     }
 
     /// Takes the `ingest`s out of the stack, for a test that kills them.
@@ -145,28 +128,16 @@ impl Stack {
     }
 
     /// The flags that name the stack's engines, for a program that a test runs by itself.
-    pub fn engines(&self) -> Vec<String> {
-        let Servers { amqp, redis, .. } = &self.servers;
-        [["--queue-url", amqp], ["--index-url", redis], ["--namespace", &self.namespace]]
-            .into_iter()
-            .flatten()
-            .map(str::to_owned)
-            .chain(self.engine_flags.iter().cloned())
-            .collect()
+    pub fn engines(&self) -> Vec<&str> {
+        self.engines.iter().map(String::as_str).collect()
     }
 
     /// Starts a worker with these flags besides those it needs.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn worker(&self, more: &[&str]) -> Program {
         self.worker_at(&self.servers.mqtt, more).await
     }
 
     /// Like [`worker`](Self::worker), with another MQTT broker.
-    ///
-    /// # Panics
-    /// If it does not become ready.
     pub async fn worker_at(&self, mqtt: &str, more: &[&str]) -> Program {
         let mut worker = self.start_worker_at(mqtt, more);
         worker.wait_ready().await;
@@ -174,36 +145,21 @@ impl Stack {
     }
 
     /// Like [`worker`](Self::worker), but does not wait for it.
-    ///
-    /// # Panics
-    /// If it cannot be started.
     pub fn start_worker(&self, more: &[&str]) -> Program {
         self.start_worker_at(&self.servers.mqtt, more)
     }
 
     fn start_worker_at(&self, mqtt: &str, more: &[&str]) -> Program {
-        let engines = self.engines();
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(["--mqtt-url", mqtt]);
-        flags.extend(more);
-        Program::start("fanout-worker", &flags)
+        let mqtt = ["--mqtt-url", mqtt];
+        Program::start("fanout-worker", &[&self.engines()[..], &mqtt, more].concat())
     }
 
     /// Runs `pushctl` on the stack's engines, and returns its output.
-    ///
-    /// # Panics
-    /// If it fails.
     pub async fn pushctl(&self, command: &[&str]) -> String {
-        let engines = self.engines();
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(command);
-        pushctl(&flags).await
+        pushctl(&[&self.engines()[..], command].concat()).await
     }
 
     /// Imports devices, one JSON object a line.
-    ///
-    /// # Panics
-    /// If a line is bad.
     pub async fn import(&self, lines: &str) {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), lines).expect("written");
@@ -211,18 +167,12 @@ impl Stack {
     }
 
     /// The same, from a file.
-    ///
-    /// # Panics
-    /// If a line is bad.
     pub async fn import_file(&self, file: &Path) {
         let path = file.to_str().expect("a path");
         self.pushctl(&["device", "import", APP, path]).await;
     }
 
     /// Calls one of the `ingest`s; returns HTTP status and answer.
-    ///
-    /// # Panics
-    /// If there is no answer, or it is not JSON.
     pub async fn call_at(
         &self,
         ingest: usize,
@@ -241,17 +191,11 @@ impl Stack {
     }
 
     /// Pushes, and returns HTTP status and answer, whatever they are.
-    ///
-    /// # Panics
-    /// If there is no answer.
     pub async fn try_push(&self, body: &Value) -> (u16, Value) {
         self.call_at(0, "POST", &format!("/v1/message/push/{APP}"), &[], body).await
     }
 
     /// Pushes, and returns the message id.
-    ///
-    /// # Panics
-    /// If the push is refused.
     pub async fn push(&self, body: &Value) -> String {
         let (status, answer) = self.try_push(body).await;
         assert_eq!(status, 200, "{answer}");
@@ -260,9 +204,6 @@ impl Stack {
 
     /// Pushes until a push is accepted, for a service that comes back after a fault; returns the
     /// message id.
-    ///
-    /// # Panics
-    /// If none is accepted in time.
     pub async fn push_until_accepted(&self, body: &Value) -> String {
         eventually("a push is accepted", DEADLINE, async || {
             let (status, answer) = self.try_push(body).await;
@@ -273,18 +214,12 @@ impl Stack {
     }
 
     /// The report of a message from its ledger entry, `null` if it has none yet.
-    ///
-    /// # Panics
-    /// If there is no answer.
     pub async fn ledger(&self, id: &str) -> Value {
         let path = format!("/v1/message/{APP}/{id}");
         self.call_at(0, "GET", &path, &[], &Value::Null).await.1["result"].clone()
     }
 
     /// Waits until every device of a message has an outcome, and returns its report.
-    ///
-    /// # Panics
-    /// If that does not happen.
     pub async fn closed(&self, id: &str) -> Value {
         eventually(&format!("message {id} is closed"), DEADLINE, async || {
             let ledger = self.ledger(id).await;

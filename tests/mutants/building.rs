@@ -50,7 +50,6 @@ enum Kind {
 }
 
 impl Programs {
-    /// The program that contains this test.
     pub(crate) fn of(&self, test: &Test) -> Result<&Program, Failure> {
         let key = match test {
             Test::Unit { package, .. } => (Kind::Library, package.replace('-', "_")),

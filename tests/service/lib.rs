@@ -1,12 +1,7 @@
 //! An `ingest` in the test's own process, and what its tests share with others. The suites that use it are a
 //! program of their own (`tests/suites/with_ingest.rs`), so that a change of `ingest` rebuilds no other.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "helpers of tests fail as tests do"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 #[cfg(test)]
 mod fuzz;

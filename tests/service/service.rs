@@ -65,11 +65,6 @@ impl Service {
         Self::start_on(&amqp_url(), &redis_url(), flags).await
     }
 
-    /// Runs a test on a service with these flags.
-    pub async fn run(flags: &[&str], test: impl AsyncFn(Self)) {
-        test(Self::start(flags).await).await;
-    }
-
     /// Starts ingest with these flags, on these servers.
     pub async fn start_on(amqp: &str, redis: &str, flags: &[&str]) -> Self {
         Self::start_with(amqp, redis, settings(flags)).await

@@ -21,7 +21,6 @@ use crate::{
 /// Time for which a worker that stops may finish what it has.
 const DRAIN: Duration = Duration::from_hours(1);
 
-/// Starts a worker.
 pub(crate) fn start(world: &Arc<World>) -> Life {
     let life = Life::new(world);
     let (clock, random) = (life.clone(), world.clone());

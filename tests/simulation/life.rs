@@ -67,7 +67,6 @@ struct Session {
 }
 
 impl Life {
-    /// A new process.
     pub(crate) fn new(world: &Arc<World>) -> Self {
         let session = Session { id: world.new_session(), ended: false };
         let life = Self(Arc::new(State {
@@ -90,12 +89,10 @@ impl Life {
         self.0.id
     }
 
-    /// The world it lives in.
     pub(crate) fn world(&self) -> &Arc<World> {
         &self.0.world
     }
 
-    /// The handler that calls.
     pub(crate) fn handler(&self) -> Handler {
         (self.0.id, tokio::task::try_id())
     }

@@ -27,7 +27,6 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
     clippy::print_stdout,
     reason = "a test ends where something is wrong, and says what it counted"
 )]

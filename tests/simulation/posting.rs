@@ -56,7 +56,6 @@ pub(crate) fn push(number: u128, audience: Audience) -> Push {
     Push { id: MessageId::from_uuid(Uuid::from_u128(number)), audience, copies: Vec::new() }
 }
 
-/// An audience of named devices.
 pub(crate) fn named(names: &[&str]) -> Audience {
     let client = |name: &&str| -> ClientId { name.parse().expect("a client id") };
     Audience::Clients(names.iter().map(client).collect())

@@ -121,7 +121,6 @@ impl World {
         self.started.elapsed()
     }
 
-    /// A new session number.
     pub(crate) fn new_session(&self) -> u64 {
         self.sessions.fetch_add(1, Ordering::Relaxed)
     }
@@ -201,7 +200,6 @@ impl World {
         lock(&self.violations).extend(violations);
     }
 
-    /// The violations.
     pub(crate) fn violations(&self) -> Vec<Violation> {
         lock(&self.violations).clone()
     }

@@ -2,6 +2,14 @@
 //! It has no code of the worker, `ingest` or `pushctl` in it: a change of those links only their own
 //! programs anew. `README.md` lists the suites.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "helpers of tests fail as tests do, and say what they counted"
+)]
+
 mod clocks;
 mod cluster;
 mod delivery;

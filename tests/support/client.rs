@@ -62,9 +62,9 @@ impl Answer {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The names of all headers, in order.
-    pub fn header_names(&self) -> impl Iterator<Item = &str> {
-        self.headers.iter().map(|(name, _)| name.as_str())
+    /// The answer if HTTP has this status, and its text otherwise: for waiting until it has.
+    pub fn is(self, http: u16) -> Result<Self, String> {
+        if self.http == http { Ok(self) } else { Err(self.text) }
     }
 
     /// The status in the envelope.

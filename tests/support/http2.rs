@@ -2,16 +2,16 @@
 
 use std::{error::Error, net::SocketAddr};
 
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use hyper::{
-    Response,
-    body::{Body, Incoming},
+    Request, Response,
+    body::{Body, Bytes, Incoming},
     client::conn::http2::{Builder, SendRequest},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use crate::client::RawAnswer;
+use crate::client::{APP, RawAnswer};
 
 /// Connects to a service.
 pub async fn connect<B>(address: SocketAddr) -> SendRequest<B>
@@ -39,6 +39,15 @@ where
         .unwrap();
     tokio::spawn(connection);
     sender
+}
+
+/// A push of the service's app.
+pub fn push(secret: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post(format!("http://push/v1/message/push/{APP}"))
+        .header("content-type", "application/json")
+        .header("authorization", secret)
+        .body(Full::new(body.into()))
+        .unwrap()
 }
 
 /// The whole of an answer.

@@ -105,7 +105,6 @@ impl PendingLogins {
         self.addresses.get(&address).map_or(0, |of_address| of_address.connections)
     }
 
-    /// Adds a connection.
     pub(super) fn add(&mut self, number: u64, address: IpAddr, displaced: CancellationToken) {
         let (stage, since) = (Stage::Silent, self.next_step());
         self.connections.insert(number, PendingLogin { address, stage, since, displaced });

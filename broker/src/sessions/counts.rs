@@ -10,7 +10,6 @@ use push_model::ids::AppId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// The counts of all apps.
 #[derive(Debug)]
 pub(super) struct AppCounts {
     most: usize,

@@ -30,7 +30,6 @@ const COPIES: usize = 2;
 pub(super) struct WaitingBytes {
     used: AtomicUsize,
     limit: usize,
-    /// The apps that have sessions.
     apps: Mutex<HashMap<AppId, Weak<AtomicUsize>>>,
 }
 
@@ -70,7 +69,6 @@ impl WaitingBytes {
         apps.retain(|_, used| used.strong_count() > 0);
     }
 
-    /// Returns the bytes in use.
     pub(super) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -176,7 +176,6 @@ impl Sessions {
         (self.read().len(), self.waiting.used())
     }
 
-    /// Returns all sessions.
     pub(super) fn all(&self) -> Vec<Arc<Session>> {
         self.read().values().cloned().collect()
     }
@@ -195,7 +194,6 @@ impl Sessions {
         Ok(Some(kept))
     }
 
-    /// Returns the bounds of each session.
     pub(super) fn limits(&self) -> SessionLimits {
         self.limits
     }

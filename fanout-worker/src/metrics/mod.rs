@@ -141,7 +141,6 @@ impl Metrics {
         self.0.dropped_copies.get_or_create(&BodyLabel { body }).inc();
     }
 
-    /// Counts a dead letter.
     pub(crate) fn dead_letter(&self, lane: Lane) {
         self.0.dead.get_or_create(&LaneLabel { lane: lane.name() }).inc();
     }

@@ -74,7 +74,6 @@ fn split_found(
 pub(super) struct DeviceSource<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
-    /// The partition in the plan.
     pub(super) planned: Option<&'a PlannedPartition>,
 }
 

@@ -25,7 +25,6 @@ pub(crate) enum Remaining {
 /// The part of a partition that a run has read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadByRun {
-    /// The checkpoint at which it began.
     pub(crate) from: Checkpoint,
     /// The checkpoint at which it ended.
     pub(crate) to: Checkpoint,

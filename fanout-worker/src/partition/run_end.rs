@@ -91,7 +91,6 @@ pub(crate) struct Continuation {
     pub(crate) progress: Option<Unsaved>,
 }
 
-/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct RunResult {
     pub(crate) end: RunEnd,

@@ -104,7 +104,6 @@ impl AppCache {
         self.directory.contains(id, &self.index, &self.outage, timeout).await
     }
 
-    /// The apps whose records are cached.
     pub(super) fn found(&self) -> impl Iterator<Item = Arc<CachedApp>> {
         self.apps.iter().filter_map(|(_, shared)| match shared.get().lookup {
             Lookup::Found(app) => Some(app),

@@ -50,7 +50,6 @@ impl Gcra {
 pub(super) struct Arrival(AtomicU64);
 
 impl Arrival {
-    /// The debt at this time.
     pub(super) fn debt(&self, now: Nanos) -> Nanos {
         self.0.load(Ordering::Relaxed).saturating_sub(now)
     }

@@ -67,7 +67,6 @@ impl Caller {
         AppKey::from(&self.cached.app)
     }
 
-    /// The name of the secret.
     pub(crate) fn secret_name(&self) -> Option<&str> {
         self.cached.app.all_secrets().nth(self.secret.position).map(|secret| secret.name)
     }
@@ -191,7 +190,6 @@ impl Logins {
         self.apps.get(id, Instant::now(), || true).await
     }
 
-    /// The apps whose records are cached.
     pub(crate) fn apps(&self) -> impl Iterator<Item = Arc<CachedApp>> {
         self.apps.found()
     }

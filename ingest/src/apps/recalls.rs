@@ -14,7 +14,6 @@ use crate::{rejection::Rejection, settings::AppSettings};
 #[derive(Debug)]
 pub(super) struct Recalls {
     permits: Arc<Semaphore>,
-    /// The share of one app.
     of_app: usize,
 }
 

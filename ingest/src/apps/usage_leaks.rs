@@ -114,7 +114,6 @@ impl UsageLeaks {
         }
     }
 
-    /// The apps to look at.
     pub(crate) fn watched(&self) -> Vec<AppKey> {
         let mut apps = self.lock();
         apps.retain(|_, watched| watched.refused_at.elapsed() < WATCHED);

@@ -55,7 +55,6 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct BodyMemory {
     budget: Budget,
-    /// The share of one app.
     of_app: usize,
 }
 
@@ -64,7 +63,6 @@ impl BodyMemory {
         Self { budget: Budget::new(http.max_buffered), of_app: http.max_buffered_per_app }
     }
 
-    /// Returns how many bytes are in use.
     pub(crate) fn used(&self) -> usize {
         self.budget.used.load(Ordering::Relaxed)
     }

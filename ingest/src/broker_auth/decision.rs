@@ -72,7 +72,6 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// The reason in metrics.
     pub(super) fn reason(self) -> RefusalReason {
         match self {
             Self::Off => RefusalReason::Off,

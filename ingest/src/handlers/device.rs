@@ -192,7 +192,6 @@ impl DeviceHandler {
         success(&Removed { client_id: &client }, rate)
     }
 
-    /// Returns how many devices the app may have.
     fn quota(&self, cached: &CachedApp) -> Option<NonZeroU32> {
         cached.app.max_devices.or_default(self.max_devices)
     }

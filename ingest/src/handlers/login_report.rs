@@ -18,7 +18,6 @@ use crate::{
 /// logged as one number.
 const MAX_REPORTED: usize = 100;
 
-/// Reports logins.
 #[derive(Debug)]
 pub(crate) struct LoginReport {
     pub(super) logins: Arc<Logins>,

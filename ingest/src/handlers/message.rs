@@ -63,7 +63,6 @@ impl MessageHandler {
         success(&report.ok_or(Rejection::Unknown(MESSAGE))?, rate)
     }
 
-    /// Recalls a message.
     pub(super) async fn recall(
         &self,
         resource: &AppResource<'_>,

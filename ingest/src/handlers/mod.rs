@@ -169,7 +169,6 @@ impl Handlers {
         }
     }
 
-    /// The metrics of this service.
     pub(crate) fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
     }

@@ -85,7 +85,6 @@ impl Default for BrokerRefusals {
 }
 
 impl BrokerRefusals {
-    /// Counts a refusal.
     pub(crate) fn count(&self, broker: Broker, reason: RefusalReason) {
         self.family.get_or_create(&label(broker, reason)).inc();
     }

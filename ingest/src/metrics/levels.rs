@@ -38,7 +38,6 @@ pub(crate) struct Levels {
     pub(crate) waiting_pushes: OnceLock<Level>,
     /// Memory for request bodies.
     pub(crate) body_memory: OnceLock<Level>,
-    /// Apps in the cache.
     pub(crate) cached_apps: OnceLock<Level>,
 }
 

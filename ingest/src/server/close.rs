@@ -34,7 +34,6 @@ pub(super) enum End {
     Silent,
 }
 
-/// Closes a connection.
 pub(super) async fn close(stream: Stream, end: End) {
     match end {
         End::Graceful => linger(stream, None).await,

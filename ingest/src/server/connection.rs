@@ -22,13 +22,10 @@ pub(super) struct Connection {
     pub(super) received: BytesMut,
     /// The activity of client and service, for the time limits and the log.
     pub(super) activity: Arc<Activity>,
-    /// The handlers of its requests.
     pub(super) handlers: Arc<Handlers>,
-    /// Its limits.
     pub(super) http: Arc<HttpSettings>,
     /// Permits for HTTP/2 requests of all connections, beside the first one of each.
     pub(super) http2_requests: Arc<RequestPools>,
-    /// The share of its address.
     pub(super) share: Arc<AddressShare>,
     /// Its time limits and the shutdown of the service.
     pub(super) interruptions: Interruptions,

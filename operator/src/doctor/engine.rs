@@ -195,28 +195,3 @@ impl Engine {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use push_index::Level;
-
-    use super::*;
-
-    #[test]
-    fn a_database_that_cannot_be_seen_is_an_error_and_one_that_is_not_there_a_warning() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("index.sqlite3");
-        let engine = Engine::index(&IndexUrl::Sqlite(file.clone()), "push");
-        let found = |file: &Path| engine.unusable(&look_for(file).unwrap_err().into());
-        let not_made = found(&file);
-        assert_eq!(not_made.level, Level::Warning);
-        assert!(not_made.remedy().unwrap().contains("--index-url and --data-dir"), "{not_made:?}");
-        std::fs::write(&file, "").unwrap();
-        assert!(look_for(&file).is_ok());
-        // Below a file nothing can be looked at, not even by root, who may look into every folder.
-        let unseen = found(&file.join("index.sqlite3"));
-        assert_eq!(unseen.level, Level::Error);
-        assert!(unseen.detail.contains("cannot be looked at: "), "{unseen:?}");
-        assert!(unseen.remedy().unwrap().contains("as the user of the service"), "{unseen:?}");
-    }
-}

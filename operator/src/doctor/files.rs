@@ -153,24 +153,26 @@ mod tests {
         }
     }
 
+    /// Judges a file in each of these modes, in some of which other users have access.
+    fn judge_each(path: &Path, judge: fn(&Path) -> Option<Finding>, modes: [(u32, Level); 4]) {
+        for (mode, level) in modes {
+            fs::write(path, "").unwrap();
+            with_mode(path, mode);
+            let found = judge(path).unwrap();
+            assert_eq!(found.level, level, "{mode:o}: {}", found.detail);
+            let says_how = found.remedy().is_some_and(|remedy| remedy.contains("chmod 600"));
+            assert_eq!(says_how, level == Level::Warning);
+        }
+    }
+
     #[test]
     fn device_keys_that_other_users_can_read_are_a_warning_that_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("device-keys.json");
         assert!(judge_device_keys(&path).is_none(), "there are none");
-        for (mode, level) in [
-            (0o600, Level::Ok),
-            (0o640, Level::Ok),
-            (0o644, Level::Warning),
-            (0o602, Level::Warning),
-        ] {
-            fs::write(&path, "").unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let found = judge_device_keys(&path).unwrap();
-            assert_eq!(found.level, level, "{mode:o}: {}", found.detail);
-            let says_how = found.remedy().is_some_and(|remedy| remedy.contains("chmod 600"));
-            assert_eq!(says_how, level == Level::Warning);
-        }
+        let (ok, warning) = (Level::Ok, Level::Warning);
+        let modes = [(0o600, ok), (0o640, ok), (0o644, warning), (0o602, warning)];
+        judge_each(&path, judge_device_keys, modes);
     }
 
     #[test]
@@ -183,13 +185,8 @@ mod tests {
         let found = judge_file(&behind_a_file).unwrap();
         assert_eq!(found.level, Level::Warning);
         assert!(found.remedy().unwrap().contains("as the user of the service"), "{found:?}");
-        for (mode, level) in [(0o600, Level::Ok), (0o660, Level::Ok), (0o644, Level::Warning)] {
-            fs::write(&path, "").unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let found = judge_file(&path).unwrap();
-            assert_eq!(found.level, level, "{mode:o}: {}", found.detail);
-            let says_how = found.remedy().is_some_and(|remedy| remedy.contains("chmod 600"));
-            assert_eq!(says_how, level == Level::Warning);
-        }
+        let (ok, warning) = (Level::Ok, Level::Warning);
+        let modes = [(0o600, ok), (0o660, ok), (0o644, warning), (0o604, warning)];
+        judge_each(&path, judge_file, modes);
     }
 }

@@ -107,7 +107,6 @@ async fn key(index: &dyn Index, app_id: &AppId) -> Result<AppKey, IndexError> {
     Ok(AppKey { id: app_id.clone(), generation })
 }
 
-/// Returns the pace of an app, if it has one.
 async fn pace(index: &dyn Index, app_id: &AppId) -> Result<Option<NonZeroU32>, IndexError> {
     Ok(index.app(app_id).await?.and_then(|app| app.pace))
 }

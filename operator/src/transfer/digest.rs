@@ -21,7 +21,6 @@ pub(super) struct HashKeys {
 }
 
 impl HashKeys {
-    /// Returns the bucket of a client.
     pub(super) fn bucket(&self, client: &ClientId) -> usize {
         (self.bucket.hash_one(client.as_str()) % BUCKETS as u64) as usize
     }
@@ -45,7 +44,6 @@ impl Digest {
         Self { buckets: vec![Bucket::default(); BUCKETS] }
     }
 
-    /// Adds a device.
     pub(super) fn add(&mut self, keys: &HashKeys, device: &Registration) {
         let bucket = keys.bucket(&device.device.client_id);
         if let Some(bucket) = self.buckets.get_mut(bucket) {
@@ -58,7 +56,6 @@ impl Digest {
         }
     }
 
-    /// Returns how many devices were added.
     pub(super) fn devices(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.devices).sum()
     }

@@ -56,7 +56,6 @@ impl QueueCounts {
         }
     }
 
-    /// Those of a lane, to be set.
     pub(crate) fn lane_mut(&mut self, lane: Lane) -> &mut LaneCounts {
         match lane {
             Lane::Jobs => &mut self.jobs,

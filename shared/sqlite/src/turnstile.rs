@@ -42,7 +42,6 @@ impl Turnstile {
         Ok(Self(file))
     }
 
-    /// The file of a database's turnstile.
     pub(super) fn file(database: &Path) -> PathBuf {
         let mut path = OsString::from(database);
         path.push(SUFFIX);

@@ -36,7 +36,6 @@ pub(crate) struct EmbeddedBroker {
 }
 
 impl EmbeddedBroker {
-    /// Starts the program.
     pub(crate) async fn start(devices: usize) -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["--embedded-broker", &devices.to_string()])

@@ -41,7 +41,6 @@ impl Producer {
         format!("/v1/device/{}/{client_id}", self.app)
     }
 
-    /// Opens a connection.
     pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
@@ -141,7 +140,6 @@ impl Connection {
     }
 }
 
-/// The id in the answer to a push.
 pub(crate) fn message_id(answer: &[u8]) -> anyhow::Result<String> {
     let answer: Value = serde_json::from_slice(answer)?;
     let id = answer["result"]["message_id"].as_str();

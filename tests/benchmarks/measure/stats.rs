@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::report::{Figure, Row};
+
 /// A figure and its ceiling, measured in turn in several rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
@@ -18,6 +20,13 @@ impl Rounds {
     pub(crate) fn medians(&self) -> (f64, f64, f64) {
         let of = |value: fn(&(f64, f64)) -> f64| median(self.pairs.iter().map(value).collect());
         (of(|pair| pair.0), of(|pair| pair.1), of(|pair| pair.0 / pair.1))
+    }
+
+    /// A row with their medians, in these units; what is measured, and how, is for the caller to say.
+    pub(crate) fn row(&self, unit: &'static str, of_ceiling: &'static str) -> Row {
+        let (figure, ceiling, ratio) = self.medians();
+        let ceiling = Some(Figure::new(ceiling, of_ceiling));
+        Row { ceiling, ratio: Some(ratio), ..Row::alone(Figure::new(figure, unit)) }
     }
 }
 

@@ -122,7 +122,6 @@ impl LoadedApp {
     }
 }
 
-/// Opens the index in a Redis.
 pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Stores> {
     let limit = Duration::from_secs(10);
     let urls = EngineSettings {

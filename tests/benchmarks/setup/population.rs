@@ -107,7 +107,6 @@ pub(crate) fn count_matching(size: usize) -> [u64; 2] {
     })
 }
 
-/// The id of a device.
 pub(crate) fn client_id(number: usize) -> String {
     let SyntheticDevice { number, random } = SyntheticDevice::new(number);
     format!("{random:016x}{number:016x}")

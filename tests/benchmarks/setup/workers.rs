@@ -27,7 +27,6 @@ impl Workers {
         Self { programs }
     }
 
-    /// Their process ids.
     pub(crate) fn ids(&self) -> Vec<u32> {
         self.programs.iter().map(Program::id).collect()
     }

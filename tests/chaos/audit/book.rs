@@ -17,7 +17,6 @@ const MAX_VIOLATIONS: usize = 20;
 /// The record of one push.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Record {
-    /// When it was posted.
     pub(crate) posted: Option<Instant>,
     /// True if it was answered 200.
     pub(crate) accepted: bool,

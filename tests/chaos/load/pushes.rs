@@ -29,7 +29,6 @@ const LONG: u64 = 24 * 3600;
 /// after it expired, so it must expire within the run; faults delay a broadcast by less.
 const BROADCAST: u64 = 60;
 
-/// One push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Push {
     pub(crate) number: u32,

@@ -9,8 +9,6 @@
 //! - A request that the description allows is not refused for its fields: it is not too wide. The
 //!   few rules that JSON Schema cannot express are named in `request`.
 
-#![allow(clippy::panic, clippy::expect_used, reason = "a test ends where the description is wrong")]
-
 mod answer;
 mod description;
 mod request;
@@ -44,9 +42,6 @@ pub struct Exchange<'a> {
 }
 
 /// Compares an exchange with `ingest`, or with an operations listener, with the description of the API.
-///
-/// # Panics
-/// If they contradict each other.
 #[track_caller]
 pub fn check(exchange: &Exchange<'_>) {
     if let Err(contradiction) = DESCRIPTION.check(exchange) {

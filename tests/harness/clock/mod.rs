@@ -20,9 +20,6 @@ pub struct WrongClock {
 
 impl WrongClock {
     /// Compiles the library.
-    ///
-    /// # Errors
-    /// When there is no compiler, or it fails.
     pub fn compile() -> io::Result<Self> {
         let clock = Self { folder: TempDir::new()? };
         let source = clock.folder.path().join("clock.c");

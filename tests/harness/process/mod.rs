@@ -78,9 +78,6 @@ impl Process {
 
     /// Like [`spawn`](Self::spawn), for a program that has to end others: if this process dies, it
     /// gets SIGTERM first, and SIGKILL only after so many seconds.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn spawn_with_grace(
         command: &Command,
         output: Output<'_>,
@@ -116,9 +113,6 @@ impl Process {
     }
 
     /// Returns how the program ended, if it has.
-    ///
-    /// # Errors
-    /// When the system does not say.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
@@ -131,9 +125,6 @@ impl Process {
 
     /// Stops the program (SIGSTOP): its connections stay open and it answers nothing. When this
     /// returns, every thread of it has stopped, which sending the signal alone does not ensure.
-    ///
-    /// # Errors
-    /// When it has ended.
     pub fn freeze(&self) -> io::Result<()> {
         kill_process(self.group, Signal::STOP)?;
         // NOWAIT leaves the exit status for `ended` and `kill` to collect.
@@ -146,9 +137,6 @@ impl Process {
     }
 
     /// Lets a frozen program go on.
-    ///
-    /// # Errors
-    /// When it has ended.
     pub fn thaw(&self) -> io::Result<()> {
         Ok(kill_process(self.group, Signal::CONT)?)
     }

@@ -16,9 +16,6 @@ pub struct Identity {
 }
 
 /// A process and all that it started, directly or not, as of now.
-///
-/// # Errors
-/// When `ps` cannot be run.
 pub fn tree_of(root: u32) -> io::Result<Vec<Identity>> {
     let mut children: HashMap<u32, Vec<Identity>> = HashMap::new();
     let mut tree = Vec::new();
@@ -38,9 +35,6 @@ pub fn tree_of(root: u32) -> io::Result<Vec<Identity>> {
 }
 
 /// Those of `processes` that still run.
-///
-/// # Errors
-/// When `ps` cannot be run.
 pub fn still_running(processes: &[Identity]) -> io::Result<Vec<Identity>> {
     let now = all()?;
     let runs = |p: &&Identity| now.iter().any(|q| p.id == q.id && p.started == q.started);

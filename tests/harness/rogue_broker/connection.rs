@@ -115,10 +115,7 @@ impl Connection {
         if self.last.0 != publish.payload {
             self.last = (publish.payload.clone(), message_id(&publish.payload));
         }
-        let mut record = self.shared.record();
-        record.count(&self.last.1, &publish.topic);
-        record.most_in_flight = record.most_in_flight.max(self.in_flight);
-        drop(record);
+        self.shared.record().count(&self.last.1, &publish.topic);
         if self.in_flight > self.receive_maximum {
             let reason = DisconnectReasonCode::ReceiveMaximumExceeded;
             self.send(Packet::Disconnect(Disconnect::new(reason)))?;

@@ -8,8 +8,6 @@
 //! It has the parts of MQTT that a publisher with QoS 1 needs. A client that exceeds its receive
 //! maximum is disconnected, as the standard demands.
 
-#![allow(clippy::expect_used, reason = "a test ends where its broker cannot be started")]
-
 mod behaviour;
 mod connection;
 mod pace;
@@ -47,9 +45,6 @@ struct Shared {
 
 impl RogueBroker {
     /// Starts one that behaves well, within the runtime of the test.
-    ///
-    /// # Panics
-    /// If there is no free port.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("the address of a bound port");
@@ -85,11 +80,6 @@ impl RogueBroker {
         self.shared.record().received_by_topic(message_id)
     }
 
-    /// The ids of all messages that it was sent.
-    pub fn messages(&self) -> Vec<String> {
-        self.shared.record().messages()
-    }
-
     /// Returns how many PUBLISH packets it has read.
     pub fn received(&self) -> u64 {
         self.shared.record().received
@@ -98,11 +88,6 @@ impl RogueBroker {
     /// Returns how many of them it has acknowledged, with any reason code.
     pub fn acknowledged(&self) -> u64 {
         self.shared.record().acknowledged
-    }
-
-    /// The most messages that one connection had unacknowledged at a time.
-    pub fn most_in_flight(&self) -> usize {
-        self.shared.record().most_in_flight
     }
 
     /// Returns how many clients have a session now.

@@ -9,7 +9,6 @@ pub(super) struct Record {
     by_message: BTreeMap<String, BTreeMap<String, u32>>,
     pub(super) received: u64,
     pub(super) acknowledged: u64,
-    pub(super) most_in_flight: usize,
     pub(super) sessions: usize,
     pub(super) sessions_so_far: u64,
 }
@@ -17,23 +16,11 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn count(&mut self, message_id: &str, topic: &str) {
         self.received += 1;
-        if !self.by_message.contains_key(message_id) {
-            self.by_message.insert(message_id.to_owned(), BTreeMap::new());
-        }
-        let Some(topics) = self.by_message.get_mut(message_id) else { return };
-        match topics.get_mut(topic) {
-            Some(received) => *received += 1,
-            None => {
-                topics.insert(topic.to_owned(), 1);
-            }
-        }
+        let topics = self.by_message.entry(message_id.to_owned()).or_default();
+        *topics.entry(topic.to_owned()).or_default() += 1;
     }
 
     pub(super) fn received_by_topic(&self, message_id: &str) -> BTreeMap<String, u32> {
         self.by_message.get(message_id).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn messages(&self) -> Vec<String> {
-        self.by_message.keys().cloned().collect()
     }
 }

@@ -49,9 +49,6 @@ pub trait Kind {
 
     /// The command that runs it in the foreground with its data in `folder`; called for every
     /// start.
-    ///
-    /// # Errors
-    /// When the server is not installed, or its settings cannot be written.
     fn command(&self, folder: &Path) -> Result<Command, ServerError>;
 
     /// Makes a request in its own protocol; `Err` says what came instead of an answer.
@@ -132,9 +129,6 @@ impl<K: Kind> Server<K> {
     }
 
     /// The URL of its TLS listener, with the name `localhost`.
-    ///
-    /// # Panics
-    /// If it was started without one.
     pub fn tls_url(&self) -> String {
         self.kind.tls_url().unwrap_or_else(|| panic!("this {} has no TLS", K::NAME))
     }
@@ -155,9 +149,6 @@ impl<K: Kind> Server<K> {
     }
 
     /// Kills it if it runs, and starts it again on the same port and data.
-    ///
-    /// # Errors
-    /// When it does not come back.
     pub async fn restart(&mut self) -> Result<(), ServerError> {
         self.kill();
         self.process = spawn(&self.kind, self.folder.path())?;
@@ -165,17 +156,11 @@ impl<K: Kind> Server<K> {
     }
 
     /// Freezes it (SIGSTOP): connections stay open and nothing is answered.
-    ///
-    /// # Errors
-    /// When it has ended.
     pub fn freeze(&self) -> io::Result<()> {
         self.process.freeze()
     }
 
     /// Lets it go on after [`freeze`](Self::freeze).
-    ///
-    /// # Errors
-    /// When it has ended.
     pub fn thaw(&self) -> io::Result<()> {
         self.process.thaw()
     }
@@ -211,7 +196,6 @@ fn log_file(folder: &Path) -> PathBuf {
     folder.join("server.log")
 }
 
-/// The command of an installed program.
 fn program(name: &'static str) -> Result<Command, ServerError> {
     installed(name).map(Command::new).ok_or(ServerError::NotInstalled(name))
 }

@@ -34,18 +34,12 @@ const CONNACK: u8 = 0x20;
 
 impl Server<MosquittoKind> {
     /// Starts one.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
         let port = free_port().map_err(system::<MosquittoKind>)?;
         Self::start_kind(MosquittoKind { port, tls: None }).await
     }
 
     /// Starts one that has a TLS listener as well.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start_with_tls(tls: Tls) -> Result<Self, ServerError> {
         let port = free_port().map_err(system::<MosquittoKind>)?;
         let tls = TlsListener::new(tls).map_err(system::<MosquittoKind>)?;

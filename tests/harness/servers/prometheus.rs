@@ -22,9 +22,6 @@ pub struct PrometheusKind {
 
 impl Server<PrometheusKind> {
     /// Starts one that scrapes these addresses every second, each as a job with this name.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start(targets: &[(&str, &str)]) -> Result<Self, ServerError> {
         let port = free_port().map_err(system::<PrometheusKind>)?;
         let mut settings =

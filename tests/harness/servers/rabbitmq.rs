@@ -93,18 +93,12 @@ const CONTROL_DEADLINE: Duration = Duration::from_secs(60);
 
 impl Server<RabbitMqKind> {
     /// Starts one. This takes 5 s or more.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
         let kind = RabbitMqKind::new(&Mapper::start()?)?;
         Self::start_kind(kind).await
     }
 
     /// Starts one that has a TLS listener as well.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start_with_tls(tls: Tls) -> Result<Self, ServerError> {
         let tls = TlsListener::new(tls).map_err(system::<RabbitMqKind>)?;
         let kind = RabbitMqKind { tls: Some(tls), ..RabbitMqKind::new(&Mapper::start()?)? };
@@ -112,9 +106,6 @@ impl Server<RabbitMqKind> {
     }
 
     /// Starts one with its management plugin.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start_with_management() -> Result<Self, ServerError> {
         let management = Some(free_port().map_err(system::<RabbitMqKind>)?);
         let kind = RabbitMqKind { management, ..RabbitMqKind::new(&Mapper::start()?)? };
@@ -122,18 +113,12 @@ impl Server<RabbitMqKind> {
     }
 
     /// `http://127.0.0.1:port` of the management plugin.
-    ///
-    /// # Panics
-    /// If it was started without one.
     pub fn management_url(&self) -> String {
         let port = self.kind.management.as_ref();
         format!("http://{}", port.map(Port::address).unwrap_or_else(|| panic!("not started")))
     }
 
     /// Starts one with its plugin `rabbitmq_prometheus`.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start_with_metrics() -> Result<Self, ServerError> {
         let metrics = Some(free_port().map_err(system::<RabbitMqKind>)?);
         let kind = RabbitMqKind { metrics, ..RabbitMqKind::new(&Mapper::start()?)? };
@@ -141,18 +126,12 @@ impl Server<RabbitMqKind> {
     }
 
     /// `127.0.0.1:port` of the plugin `rabbitmq_prometheus`.
-    ///
-    /// # Panics
-    /// If it was started without it.
     pub fn metrics_address(&self) -> String {
         let port = self.kind.metrics.as_ref();
         port.map(Port::address).unwrap_or_else(|| panic!("not started"))
     }
 
     /// Starts one for benchmarks, with the default size of the log.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start_to_measure() -> Result<Self, ServerError> {
         let kind = RabbitMqKind { log: Log::Ordinary, ..RabbitMqKind::new(&Mapper::start()?)? };
         Self::start_kind(kind).await
@@ -187,9 +166,6 @@ impl Server<RabbitMqKind> {
     /// queue is on disk (rabbitmq/ra pull request 443). If it is killed within that time, the queue
     /// never has a leader again. No client can mend that fault of the broker, so tests that kill it
     /// wait for this first.
-    ///
-    /// # Panics
-    /// If it does not happen.
     pub async fn wait_until_known_on_disk(&self, queue: &str) {
         let node = self.kind.node();
         let file = self.folder().join("data").join(&node).join("quorum").join(&node);

@@ -20,12 +20,6 @@ pub struct RabbitMqCluster {
 
 impl RabbitMqCluster {
     /// Starts the nodes and waits until they have found each other. This takes 10 s or more.
-    ///
-    /// # Errors
-    /// When a node does not answer.
-    ///
-    /// # Panics
-    /// When they do not find each other.
     pub async fn start() -> Result<Self, ServerError> {
         let cluster = Self { nodes: RabbitMq::start_cluster(NODES).await? };
         cluster.wait_until_whole().await;
@@ -44,9 +38,6 @@ impl RabbitMqCluster {
     }
 
     /// Waits until a queue, declared a moment ago, would survive the kill of any node.
-    ///
-    /// # Panics
-    /// If it does not happen.
     pub async fn wait_until_known_on_disk(&self, queue: &str) {
         for node in &self.nodes {
             node.wait_until_known_on_disk(queue).await;
@@ -54,9 +45,6 @@ impl RabbitMqCluster {
     }
 
     /// Waits until the first node sees all nodes running.
-    ///
-    /// # Panics
-    /// If it does not happen.
     pub async fn wait_until_whole(&self) {
         let Some(first) = self.nodes.first() else { return };
         eventually("the RabbitMQ cluster is whole", AGREEMENT_DEADLINE, async || {

@@ -83,25 +83,16 @@ const ALWAYS: &str = "always";
 
 impl Server<RedisKind> {
     /// Starts one on its own.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start() -> Result<Self, ServerError> {
         Self::start_kind(RedisKind::new(None, None)?).await
     }
 
     /// Starts one that has a TLS listener as well.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn start_with_tls(tls: Tls) -> Result<Self, ServerError> {
         Self::start_kind(RedisKind::new(None, Some(tls))?).await
     }
 
     /// From now on, also after a restart, every write is on disk before it is answered.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn sync_always(&mut self) -> RedisResult<()> {
         self.kind.sync = ALWAYS;
         let client = redis::Client::open(self.url())?;
@@ -111,9 +102,6 @@ impl Server<RedisKind> {
     }
 
     /// Sets a limit of its memory, in bytes.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn limit_memory(&self, bytes: u64) -> RedisResult<()> {
         let client = redis::Client::open(self.url())?;
         let mut connection = client.get_multiplexed_async_connection().await?;
@@ -122,9 +110,6 @@ impl Server<RedisKind> {
     }
 
     /// Makes it refuse writes from now on (`refuse`), or accept them again.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub async fn refuse_writes(&self, why: Refusal, refuse: bool) -> RedisResult<()> {
         let client = redis::Client::open(self.url())?;
         let mut connection = client.get_multiplexed_async_connection().await?;
@@ -134,9 +119,6 @@ impl Server<RedisKind> {
     }
 
     /// Takes a snapshot of what it has on disk now.
-    ///
-    /// # Errors
-    /// When its files cannot be read.
     pub fn snapshot_files(&self) -> io::Result<FilesSnapshot> {
         loop {
             let manifest = self.manifest()?;
@@ -171,9 +153,6 @@ impl Server<RedisKind> {
     }
 
     /// Kills it and restores the files of a snapshot: it loses all writes since then.
-    ///
-    /// # Errors
-    /// When the files cannot be put in place.
     pub fn kill_and_restore(&mut self, snapshot: &FilesSnapshot) -> io::Result<()> {
         self.kill();
         let to = self.folder().join(FILES);

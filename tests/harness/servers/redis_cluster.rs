@@ -34,17 +34,11 @@ pub struct RedisCluster {
 
 impl RedisCluster {
     /// Starts the nodes, makes them a cluster and waits until all of them say that it is whole.
-    ///
-    /// # Errors
-    /// When a node does not answer, or the nodes do not agree.
     pub async fn start() -> Result<Self, ServerError> {
         Self::start_nodes(None).await
     }
 
     /// Starts one whose nodes have TLS listeners as well, and use TLS with each other.
-    ///
-    /// # Errors
-    /// When a node does not answer, or the nodes do not agree.
     pub async fn start_with_tls(tls: Tls) -> Result<Self, ServerError> {
         Self::start_nodes(Some(tls)).await
     }
@@ -57,9 +51,6 @@ impl RedisCluster {
     }
 
     /// Starts one whose masters each have a replica that takes over when they die.
-    ///
-    /// # Errors
-    /// When a node does not answer, or the nodes do not agree.
     pub async fn start_with_replicas() -> Result<Self, ServerError> {
         let mut cluster = Self::start().await?;
         cluster.nodes.extend(three_nodes(None).await?);
@@ -77,9 +68,6 @@ impl RedisCluster {
     }
 
     /// `rediss-cluster://localhost:port,localhost:port,…`
-    ///
-    /// # Panics
-    /// If it was started without TLS.
     pub fn tls_url(&self) -> String {
         let urls = self.nodes.iter().map(Redis::tls_url);
         let addresses: Vec<String> = urls.map(|url| url.replace("rediss://", "")).collect();
@@ -92,9 +80,6 @@ impl RedisCluster {
     }
 
     /// Moves so many hash slots, with their keys, from the first master to the second.
-    ///
-    /// # Errors
-    /// When `redis-cli` fails or takes too long, or the nodes do not agree in time.
     pub async fn move_slots(&self, count: u16) -> Result<(), ServerError> {
         let [from, to, ..] = self.nodes.as_slice() else { return Ok(()) };
         let id = async |node: &Redis| -> RedisResult<String> {
@@ -121,9 +106,6 @@ impl RedisCluster {
     }
 
     /// Waits until every node says that all slots are served and all nodes are known.
-    ///
-    /// # Errors
-    /// When they do not agree in time.
     pub async fn wait_until_whole(&self) -> Result<(), ServerError> {
         self.agree(async || self.incomplete().await).await
     }

@@ -190,12 +190,10 @@ pub(crate) const ALL: [Small; 14] = [
 ];
 
 impl Small {
-    /// The world with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         ALL.into_iter().find(|world| world.name == name)
     }
 
-    /// The settings of its workers.
     pub(crate) fn settings(&self) -> WorkerSettings {
         let plan = PlanLimits { partitions: self.partitions, min_slots: 1 };
         WorkerSettings { plan, ..fleet::settings(BATCH, ALLOWANCE) }

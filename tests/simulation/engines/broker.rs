@@ -197,7 +197,6 @@ impl Broker {
         all.filter(|payload| is_newer(payload)).count() + later
     }
 
-    /// The dead letters.
     pub(crate) fn dead(&self) -> &[(Lane, String)] {
         &self.dead
     }

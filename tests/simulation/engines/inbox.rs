@@ -43,7 +43,6 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// A batch is sent.
     pub(crate) fn batch(&mut self, now: UnixMillis, devices: usize) {
         self.batches.push((now, devices));
     }

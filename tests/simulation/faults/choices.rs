@@ -69,7 +69,6 @@ impl Choices {
         Self::Listed(Listed { faults, next: 0, search, could, draws: 0 })
     }
 
-    /// The faults that strike at this step, of those that are possible.
     pub(crate) fn strike(&mut self, step: u32, can: impl FnOnce() -> Faults) -> Vec<Fault> {
         match self {
             Self::Random(Random { random, rate, left, is_calm }) => {

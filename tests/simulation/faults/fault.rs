@@ -269,7 +269,6 @@ impl Fault {
 pub(crate) struct Faults(u64);
 
 impl Faults {
-    /// Adds one.
     pub(crate) fn add(&mut self, fault: Fault) {
         self.0 |= fault.bit();
     }

@@ -231,7 +231,6 @@ impl Custody {
         }
     }
 
-    /// A process died.
     pub(crate) fn died(&mut self, process: u64) {
         for hand_over in &mut self.all {
             if hand_over.handler.0 == process && !hand_over.is_settled() {

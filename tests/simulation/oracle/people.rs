@@ -92,10 +92,6 @@ impl Push {
     }
 }
 
-/// A device of this country.
-///
-/// # Panics
-/// If the name is no client id, or the country is none.
 pub(crate) fn device(name: &str, country: &str) -> Device {
     let mut attributes = Attributes::default();
     attributes.set(Attribute::Country, country).expect("a country");

@@ -1,7 +1,5 @@
 //! Machines whose clocks differ by less than the allowance (1 s) behave alike.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is wrong")]
-
 use std::time::Duration;
 
 use push_tests::{

@@ -1,14 +1,6 @@
 //! The service on a RabbitMQ cluster and a Redis Cluster. A node of each dies in the middle of a
 //! broadcast: nothing that was answered 200 is lost, and no program has to be restarted.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test ends where something is wrong, and says what it counted"
-)]
-
 use std::time::Duration;
 
 use push_queue::amqp::queue_names;

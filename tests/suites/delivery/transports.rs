@@ -5,6 +5,7 @@ use std::{fmt::Write as _, num::NonZeroU16, time::Duration};
 
 use push_tests::{
     amqp_url, eventually, redis_url,
+    service::Program,
     stack::{APP, DEADLINE},
 };
 use serde_json::json;
@@ -17,21 +18,14 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// Flags of a worker: short pauses before another try, and a broker that is waited for longer than all
 /// measured times.
-const PATIENT: [&str; 14] = [
-    "--tune",
-    "partition-min-slots=500",
-    "--partitions",
-    "4",
-    "--tune",
-    "run-time=200ms",
-    "--tune",
-    "retry-first=200ms",
-    "--tune",
-    "retry-longest=1s",
-    "--tune",
-    "mqtt-ack-timeout=20s",
-    "--tune",
-    "mqtt-offline-timeout=20s",
+const PATIENT: [&str; 7] = [
+    "--tune=partition-min-slots=500",
+    "--partitions=4",
+    "--tune=run-time=200ms",
+    "--tune=retry-first=200ms",
+    "--tune=retry-longest=1s",
+    "--tune=mqtt-ack-timeout=20s",
+    "--tune=mqtt-offline-timeout=20s",
 ];
 
 impl World {
@@ -122,20 +116,26 @@ async fn an_envelope_of_pushes_to_named_devices_ends_while_a_silent_transport_ho
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn after_the_answer_of_a_recall_a_slow_broker_is_sent_nothing_more() {
+/// A broadcast to 400 devices whose broker is slow, when it has sent to some of them.
+async fn slow_broker() -> (World, Program, String) {
     let world = World::start(amqp_url(), redis_url(), 400).await;
     world.broker.behave(|b| {
         b.acks_per_second = Some(20);
         b.receive_maximum = NonZeroU16::new(10).unwrap();
     });
-    let _worker = world.stack.worker(&PATIENT).await;
+    let worker = world.stack.worker(&PATIENT).await;
     let id = world.stack.push(&everyone(600)).await;
     eventually("the broker is sent to", DEADLINE, async || match world.messages(&id) {
         sent if sent > 50 => Ok(()),
         sent => Err(sent.to_string()),
     })
     .await;
+    (world, worker, id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_answer_of_a_recall_a_slow_broker_is_sent_nothing_more() {
+    let (world, _worker, id) = slow_broker().await;
     let path = format!("/v1/message/{APP}/{id}");
     let (status, answer) = world.stack.call_at(0, "DELETE", &path, &[], &json!({})).await;
     assert_eq!(status, 200, "{answer}");
@@ -155,18 +155,7 @@ async fn after_the_answer_of_a_recall_a_slow_broker_is_sent_nothing_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_stops_returns_what_a_slow_broker_was_not_sent() {
-    let world = World::start(amqp_url(), redis_url(), 400).await;
-    world.broker.behave(|b| {
-        b.acks_per_second = Some(20);
-        b.receive_maximum = NonZeroU16::new(10).unwrap();
-    });
-    let worker = world.stack.worker(&PATIENT).await;
-    let id = world.stack.push(&everyone(600)).await;
-    eventually("the broker is sent to", DEADLINE, async || match world.messages(&id) {
-        sent if sent > 50 => Ok(()),
-        sent => Err(sent.to_string()),
-    })
-    .await;
+    let (world, worker, id) = slow_broker().await;
     let begun = Instant::now();
     assert!(worker.stop().await.success());
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());

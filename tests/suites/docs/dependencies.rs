@@ -73,7 +73,6 @@ fn packages() -> Vec<Package> {
     serde_json::from_slice::<Metadata>(&output.stdout).expect("the metadata").packages
 }
 
-/// Returns what is wrong with a package.
 fn judge(package: &Package, rules: &Rules) -> Vec<String> {
     let mut wrong = Vec::new();
     let license = package.license.as_deref().unwrap_or_default();

@@ -10,13 +10,6 @@
 //! - `packaging`: systemd units and the Debian package
 //! - `pages`: the pages, and what of their text can be checked
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 mod configuration;
 mod dependencies;
 mod monitoring;

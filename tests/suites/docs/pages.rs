@@ -20,7 +20,6 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every page.
 pub(crate) fn pages() -> Vec<Page> {
     let mut pages = Vec::new();
     for folder in FOLDERS {
@@ -37,7 +36,6 @@ pub(crate) fn pages() -> Vec<Page> {
     pages
 }
 
-/// The page with this name.
 pub(crate) fn page(name: &str) -> Page {
     pages().into_iter().find(|page| page.name == name).expect("the page")
 }
@@ -73,7 +71,6 @@ impl Page {
         prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()
     }
 
-    /// The targets of links.
     pub(crate) fn links(&self) -> Vec<String> {
         let prose = self.prose().collect::<Vec<_>>().join("\n");
         let after = prose.split("](").skip(1);

@@ -1,7 +1,5 @@
 //! The harness keeps what it promises to the other suites, and their list is true.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
 mod list;
 mod runs;
 mod servers;

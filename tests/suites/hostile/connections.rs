@@ -7,8 +7,7 @@ use std::{
 
 use futures::{StreamExt as _, stream};
 use push_tests::{
-    free_port,
-    service::{OpenFiles, Program, request},
+    service::{OpenFiles, request},
     stack::{APP, Servers, Stack},
 };
 use serde_json::json;
@@ -61,12 +60,8 @@ async fn push(stack: &Stack, url: &str) -> (u16, String) {
 #[tokio::test]
 async fn more_idle_connections_than_files_may_be_open_keep_no_one_from_an_answer() {
     let stack = Stack::start(Servers::shared()).await;
-    let port = free_port().unwrap();
-    let (engines, listen) = (stack.engines(), port.address());
-    let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-    flags.extend(["--listen", &listen]);
-    let ingest =
-        Program::start_with_open_files("ingest", &flags, Some(OpenFiles::Fixed(300))).await;
+    let (ingest, port) = stack.start_ingest(&[], Some(OpenFiles::Fixed(300))).await;
+    let listen = port.address();
     assert!(ingest.log().contains("fewer connections are served"), "{}", ingest.log());
 
     let strangers = idle(400, Ipv4Addr::LOCALHOST, listen.parse().unwrap()).await;
@@ -99,12 +94,8 @@ async fn a_low_soft_limit_of_open_files_is_raised_to_the_hard_one() {
     // More than the soft limit; the hard one is that of the tests.
     let (low, connections) = (Some(OpenFiles::Soft(256)), 300);
     let stack = Stack::start(Servers::shared()).await;
-    let port = free_port().unwrap();
-    let (engines, listen) = (stack.engines(), port.address());
-    let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-    flags.extend(["--listen", &listen]);
-    let ingest = Program::start_with_open_files("ingest", &flags, low).await;
-    drop(are_all_served(connections, listen.parse().unwrap()).await);
+    let (ingest, port) = stack.start_ingest(&[], low).await;
+    drop(are_all_served(connections, port.address().parse().unwrap()).await);
     assert!(!ingest.log().contains("cannot accept"), "{}", ingest.log());
     drop((ingest, stack));
 

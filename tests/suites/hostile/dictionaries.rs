@@ -93,10 +93,7 @@ async fn one_device_with_every_value_keeps_no_other_from_registering_and_its_val
     let grown = (after.0 - before.0, after.1.saturating_sub(before.1));
     assert!(grown.0 < 24 * 1024 && grown.1 < 24 * 1024, "Redis and ingest grew by {grown:?} kB");
 
-    let mut doctor = stack.engines();
-    doctor.push("doctor".to_owned());
-    let doctor: Vec<&str> = doctor.iter().map(String::as_str).collect();
-    let found = pushctl_output(&doctor).await;
+    let found = pushctl_output(&[&stack.engines()[..], &["doctor"]].concat()).await;
     let found = String::from_utf8_lossy(&found.stdout).into_owned();
     assert!(found.contains(&format!("app_version of {APP} (100 %)")), "{found}");
 

@@ -186,7 +186,6 @@ async fn a_device_reads_its_own_topic_only_and_publishes_nothing() {
 const MQTT_3_1_1: u8 = 4;
 pub(crate) const MQTT_5: u8 = 5;
 
-/// A text in a packet.
 fn text(text: &str) -> Vec<u8> {
     [&u16::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat()
 }

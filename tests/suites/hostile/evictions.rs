@@ -31,28 +31,26 @@ async fn connect(from: [u8; 4], service: &Service) -> TcpStream {
 async fn slow_bodies_from_many_addresses_shut_no_other_out() {
     // No body ends by itself while this test lasts.
     let flags = ["--max-connections=40", "--tune=body-timeout=5min", "--min-body-rate=0B"];
-    Service::run(&flags, async |service| {
-        let neighbour = Neighbour::of(&service).await;
-        let mut slow = Vec::new();
-        for n in 0..100 {
-            let mut attacker = connect([127, 0, 0, 2 + n % 4], &service).await;
-            attacker.write_all(&Request::push(&service, VALID).head()).await.unwrap();
-            let _ = attacker.write_all(b"{").await;
-            slow.push(attacker);
+    let service = Service::start(&flags).await;
+    let neighbour = Neighbour::of(&service).await;
+    let mut slow = Vec::new();
+    for n in 0..100 {
+        let mut attacker = connect([127, 0, 0, 2 + n % 4], &service).await;
+        attacker.write_all(&Request::push(&service, VALID).head()).await.unwrap();
+        let _ = attacker.write_all(b"{").await;
+        slow.push(attacker);
+    }
+    eventually("the neighbour's push is taken", DEADLINE, async || {
+        let mut connection = Connection::open(service.address).await;
+        connection.send(neighbour.push(&service, VALID).bytes()).await;
+        match connection.try_answer().await {
+            Ok(Some(answer)) if answer.http == 200 => Ok(()),
+            other => Err(format!("{other:?}")),
         }
-        eventually("the neighbour's push is taken", DEADLINE, async || {
-            let mut connection = Connection::open(service.address).await;
-            connection.send(neighbour.push(&service, VALID).bytes()).await;
-            match connection.try_answer().await {
-                Ok(Some(answer)) if answer.http == 200 => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
-        drop(slow);
-        service.stop().await.unwrap();
     })
     .await;
+    drop(slow);
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! HTTP/2 connections with frames that have no end, with streams that are reset at once, and with
 //! bodies that do not come, and an app beside them that does nothing wrong.
-//!
-//! A client of a library sends no frames that are against the rules, so those are written by hand.
 
 use std::{cell::Cell, convert::Infallible, time::Duration};
 
@@ -22,6 +20,10 @@ use tokio::{
 };
 
 use crate::hostile::{
+    frames::{
+        self, ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY,
+        HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, field, frame,
+    },
     support::{
         client::{Answer, RawAnswer, VALID},
         http2,
@@ -42,46 +44,14 @@ const WHILE_WAITING: u64 = 4096;
 const NEVER_IDLE: [&str; 1] = ["--tune=idle-timeout=10min"];
 const BODY_MEMORY: &str = "push_ingest_body_memory_bytes";
 
-// Frame types, flags and an error code of RFC 9113 (sections 6 and 7).
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const CONTINUATION: u8 = 9;
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-const CANCEL: [u8; 4] = [0, 0, 0, 8];
-const ENHANCE_YOUR_CALM: [u8; 4] = [0, 0, 0, 11];
-
-/// A frame (RFC 9113 section 4.1).
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// A field of a head, as it is: without the tables and the codes of HPACK (RFC 7541 section 6.2.2).
-/// Name and value have fewer than 127 bytes each.
-fn field(name: &str, value: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    [vec![0], text(name), text(value)].concat()
-}
-
 /// The head of a push whose body is announced to have 100 bytes.
 fn head(service: &Service) -> Vec<u8> {
-    let path = format!("/v1/message/push/{APP}");
-    let fields = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":authority", "push"),
-        (":path", &path),
+    let more = [
         ("content-type", "application/json"),
         ("authorization", &service.secret),
         ("content-length", "100"),
     ];
-    fields.map(|(name, value)| field(name, value)).concat()
+    frames::head("POST", &format!("/v1/message/push/{APP}"), &more)
 }
 
 /// The bytes that the service sent over a connection.
@@ -136,8 +106,7 @@ impl ByHand {
         let stream = TcpStream::connect(service.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let (from_service, mut to_service) = stream.into_split();
-        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        let begin = [&preface[..], &frame(SETTINGS, 0, 0, b"")].concat();
+        let begin = [PREFACE, &frame(SETTINGS, 0, 0, b"")].concat();
         to_service.write_all(&begin).await.unwrap();
         let from_service = BufReader::new(from_service);
         Self { to_service, from_service, received: Received::default() }
@@ -285,7 +254,6 @@ fn piece(bytes: &str) -> Piece {
     Ok(Frame::data(Bytes::from(bytes.to_owned())))
 }
 
-/// A body that begins so.
 fn body(begin: &str) -> (mpsc::Sender<Piece>, Body) {
     let (mut sender, receiver) = mpsc::channel(1);
     sender.try_send(piece(begin)).unwrap();

@@ -6,7 +6,6 @@ use std::{fs, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use http::Request;
 use http_body_util::Full;
 use push_tests::{
     eventually,
@@ -19,7 +18,13 @@ use tokio::{
     time::timeout,
 };
 
-use crate::hostile::support::{client::VALID, http2, service::DEADLINE};
+use crate::hostile::{
+    frames::{
+        self, CANCEL, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM,
+        SETTINGS, frame,
+    },
+    support::{client::VALID, http2, service::DEADLINE},
+};
 
 /// Bytes by which the service may grow.
 const GROWTH: u64 = 64 << 20;
@@ -28,38 +33,13 @@ const A_MOMENT: Duration = Duration::from_secs(10);
 /// Streams of one connection: as many as the service allows.
 const STREAMS: u32 = 256;
 
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// SETTINGS_INITIAL_WINDOW_SIZE is 0: no byte of an answer may be sent.
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 /// One byte that is a whole header: an empty `accept-charset` (RFC 7541 appendix A).
 const FIELD: u8 = 0x80 | 15;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-fn field(name: &str, value: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    [vec![0], text(name), text(value)].concat()
-}
-
 fn head(path: &str, secret: &str) -> Vec<u8> {
-    let fields = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":authority", "push"),
-        (":path", path),
-        ("authorization", secret),
-    ];
-    fields.map(|(name, value)| field(name, value)).concat()
+    frames::head("POST", path, &[("authorization", secret)])
 }
 
 fn streams() -> impl Iterator<Item = u32> {
@@ -114,11 +94,7 @@ impl Attacked {
     async fn serves_another_client(&self) {
         let client = http2::connect::<Full<Bytes>>(self.address).await;
         let pushes = (0..20).map(async |_| {
-            let request = Request::post(format!("http://push/v1/message/push/{APP}"))
-                .header("content-type", "application/json")
-                .header("authorization", self.stack.secret())
-                .body(Full::new(Bytes::from(VALID)))
-                .unwrap();
+            let request = http2::push(self.stack.secret(), VALID);
             let answer = timeout(A_MOMENT, client.clone().send_request(request)).await;
             http2::whole(answer.expect("in a moment").unwrap()).await
         });
@@ -219,12 +195,9 @@ async fn a_burst_without_a_right_secret_leaves_no_connection_and_one_with_it_doe
     let attacked = Attacked::start(&[]).await;
     let client = http2::connect::<Full<Bytes>>(attacked.address).await;
     let push = async |secret: &str| {
-        let request = Request::post(format!("http://push/v1/message/push/{APP}"))
-            .header("content-type", "application/json")
-            .header("authorization", secret)
-            .body(Full::new(Bytes::from(VALID)))
-            .unwrap();
-        http2::whole(client.clone().send_request(request).await.unwrap()).await.http
+        http2::whole(client.clone().send_request(http2::push(secret, VALID)).await.unwrap())
+            .await
+            .http
     };
     assert_eq!(push(attacked.stack.secret()).await, 200);
     let mut burst = [PREFACE, &frame(SETTINGS, 0, 0, b"")].concat();
@@ -252,14 +225,7 @@ async fn an_app_that_never_reads_its_answers_leaves_room_to_other_apps() {
     for stream in streams() {
         // Answered 404 with the right secret.
         let path = "/v1/message/greedy/01900000-0000-7000-8000-000000000000";
-        let head = [
-            (":method", "GET"),
-            (":scheme", "http"),
-            (":authority", "push"),
-            (":path", path),
-            ("authorization", secret),
-        ];
-        let head = head.map(|(name, value)| field(name, value)).concat();
+        let head = frames::head("GET", path, &[("authorization", secret)]);
         bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
     }
     // One connection alone has more streams than may be in work without a check of their secrets.
@@ -274,7 +240,7 @@ async fn an_app_that_never_reads_its_answers_leaves_room_to_other_apps() {
             let [long, high, low, kind, ..] = frame;
             let mut payload = vec![0; u32::from_be_bytes([0, long, high, low]) as usize];
             attacker.read_exact(&mut payload).await.unwrap();
-            if kind == RST_STREAM && payload == [0, 0, 0, 8] {
+            if kind == RST_STREAM && payload == CANCEL {
                 break;
             }
         }

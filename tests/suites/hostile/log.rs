@@ -4,8 +4,6 @@ use std::{net::SocketAddr, time::Duration};
 
 use push_tests::{
     certificates::Authority,
-    free_port,
-    service::Program,
     stack::{APP, Servers, Stack},
 };
 use tokio::{
@@ -57,14 +55,11 @@ async fn hellos_with_illegal_names_write_little_and_audit_lines_stay() {
     let stack = Stack::start(Servers::shared()).await;
     let authority = Authority::new();
     let certificate = authority.local_server();
-    let port = free_port().unwrap();
-    let (engines, listen) = (stack.engines(), port.address());
-    let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
     let [file, key] =
         [&certificate.certificate, &certificate.key].map(|path| path.to_str().unwrap());
-    flags.extend(["--listen", &listen, "--tls-cert", file, "--tls-key", key]);
-    flags.extend(audit_log::AT_STOP);
-    let ingest = Program::start_with_open_files("ingest", &flags, None).await;
+    let flags = [&["--tls-cert", file, "--tls-key", key][..], &audit_log::AT_STOP].concat();
+    let (ingest, port) = stack.start_ingest(&flags, None).await;
+    let listen = port.address();
     let before = ingest.log().len();
 
     greet(&listen).await;

@@ -19,13 +19,6 @@
 //!
 //! `docs/attacks.md` describes the attacks that were tried on a larger scale, and their results.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 mod audit_log;
 mod broker_logins;
 mod connections;
@@ -34,6 +27,7 @@ mod dictionaries;
 mod displacement;
 mod embedded_broker;
 mod evictions;
+mod frames;
 mod http2;
 mod http2_memory;
 mod log;

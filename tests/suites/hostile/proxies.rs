@@ -8,8 +8,7 @@ use http::Request as HttpRequest;
 use http_body_util::Full;
 use push_tests::{
     certificates::Authority,
-    eventually, free_port,
-    service::Program,
+    eventually,
     stack::{Servers, Stack},
 };
 use tokio::{
@@ -52,36 +51,34 @@ async fn fail(service: &Service, begin: &[u8], forwarded: &[&str]) -> Answer {
 
 #[tokio::test]
 async fn failed_logins_count_for_the_client_that_a_trusted_proxy_names() {
-    Service::run(&[TRUSTED, ONE_FAILURE], async |service| {
-        let line = b"PROXY TCP4 192.0.2.3 10.0.0.1 50000 443\r\n";
-        for (begin, expected) in [
-            (&proxy_v2(1)[..], 401),
-            (&proxy_v2(1), 429),
-            (&proxy_v2(2), 401),
-            (line, 401),
-            (line, 429),
-            (&proxy_v2(3), 429),
-            (b"", 401),
-            (b"", 429),
-        ] {
-            let answer = fail(&service, begin, &[]).await;
-            assert_eq!(answer.http, expected, "{begin:?}: {}", answer.text);
-        }
-        for (forwarded, expected) in [
-            (&["192.0.2.11"][..], 401),
-            (&["192.0.2.11"], 429),
-            (&["192.0.2.12, 192.0.2.11"], 429),
-            (&["192.0.2.12", "192.0.2.11, 127.0.0.9"], 429),
-            (&["192.0.2.12"], 401),
-        ] {
-            let answer = fail(&service, b"", forwarded).await;
-            assert_eq!(answer.http, expected, "{forwarded:?}: {}", answer.text);
-        }
-        // A client that a proxy names is no proxy.
-        assert_eq!(fail(&service, &proxy_v2(1), &["192.0.2.99"]).await.http, 429);
-        service.stop().await.unwrap();
-    })
-    .await;
+    let service = Service::start(&[TRUSTED, ONE_FAILURE]).await;
+    let line = b"PROXY TCP4 192.0.2.3 10.0.0.1 50000 443\r\n";
+    for (begin, expected) in [
+        (&proxy_v2(1)[..], 401),
+        (&proxy_v2(1), 429),
+        (&proxy_v2(2), 401),
+        (line, 401),
+        (line, 429),
+        (&proxy_v2(3), 429),
+        (b"", 401),
+        (b"", 429),
+    ] {
+        let answer = fail(&service, begin, &[]).await;
+        assert_eq!(answer.http, expected, "{begin:?}: {}", answer.text);
+    }
+    for (forwarded, expected) in [
+        (&["192.0.2.11"][..], 401),
+        (&["192.0.2.11"], 429),
+        (&["192.0.2.12, 192.0.2.11"], 429),
+        (&["192.0.2.12", "192.0.2.11, 127.0.0.9"], 429),
+        (&["192.0.2.12"], 401),
+    ] {
+        let answer = fail(&service, b"", forwarded).await;
+        assert_eq!(answer.http, expected, "{forwarded:?}: {}", answer.text);
+    }
+    // A client that a proxy names is no proxy.
+    assert_eq!(fail(&service, &proxy_v2(1), &["192.0.2.99"]).await.http, 429);
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -102,26 +99,24 @@ async fn over_http_2_each_request_is_of_the_client_that_the_proxy_names() {
 
 #[tokio::test]
 async fn a_peer_that_is_not_trusted_names_no_client_and_is_counted() {
-    Service::run(&["--trusted-proxies=10.0.0.0/8", ONE_FAILURE], async |service| {
-        let counted = |claim: &str| {
-            let name = "push_ingest_untrusted_proxies_total";
-            service.counter(&format!("{name}{{claim=\"{claim}\"}}"))
-        };
-        assert_eq!(fail(&service, b"", &["192.0.2.1"]).await.http, 401);
-        assert_eq!(fail(&service, b"", &["192.0.2.2"]).await.http, 429, "it is the same address");
-        assert_eq!(counted("x_forwarded_for"), 2);
-        for begin in [&proxy_v2(1)[..], b"PROXY TCP4 192.0.2.1 10.0.0.1 50000 443\r\n"] {
-            let mut connection = TcpStream::connect(service.address).await.unwrap();
-            connection.write_all(begin).await.unwrap();
-            let mut answer = Vec::new();
-            let read = timeout(DEADLINE, connection.read_to_end(&mut answer)).await;
-            let _ = read.expect("closed in time");
-            assert!(answer.is_empty(), "{answer:?}");
-        }
-        assert_eq!(counted("proxy_protocol"), 2);
-        service.stop().await.unwrap();
-    })
-    .await;
+    let service = Service::start(&["--trusted-proxies=10.0.0.0/8", ONE_FAILURE]).await;
+    let counted = |claim: &str| {
+        let name = "push_ingest_untrusted_proxies_total";
+        service.counter(&format!("{name}{{claim=\"{claim}\"}}"))
+    };
+    assert_eq!(fail(&service, b"", &["192.0.2.1"]).await.http, 401);
+    assert_eq!(fail(&service, b"", &["192.0.2.2"]).await.http, 429, "it is the same address");
+    assert_eq!(counted("x_forwarded_for"), 2);
+    for begin in [&proxy_v2(1)[..], b"PROXY TCP4 192.0.2.1 10.0.0.1 50000 443\r\n"] {
+        let mut connection = TcpStream::connect(service.address).await.unwrap();
+        connection.write_all(begin).await.unwrap();
+        let mut answer = Vec::new();
+        let read = timeout(DEADLINE, connection.read_to_end(&mut answer)).await;
+        let _ = read.expect("closed in time");
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    assert_eq!(counted("proxy_protocol"), 2);
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -215,12 +210,9 @@ async fn the_header_of_a_proxy_comes_before_the_tls_handshake() {
     for (trusted, header, counted, exit) in
         [("127.0.0.1", true, 0.0, 0), ("127.0.0.1", false, 0.0, 0), ("10.0.0.0/8", true, 1.0, 35)]
     {
-        let port = free_port().unwrap();
-        let (engines, listen) = (stack.engines(), port.address());
-        let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-        flags.extend(["--listen", &listen, "--tls-cert", file, "--tls-key", key]);
-        flags.extend(["--trusted-proxies", trusted]);
-        let ingest = Program::start_with_open_files("ingest", &flags, None).await;
+        let flags = ["--tls-cert", file, "--tls-key", key, "--trusted-proxies", trusted];
+        let (ingest, port) = stack.start_ingest(&flags, None).await;
+        let listen = port.address();
         let mut curl = tokio::process::Command::new("curl");
         curl.args(["--silent", "--insecure", "--max-time", "20"]);
         if header {

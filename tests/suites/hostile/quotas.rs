@@ -4,7 +4,6 @@
 use push_model::{
     app::{App, AppKey},
     ids::MessageId,
-    secret::Secret,
     time::UnixMillis,
     usage::{Usage, UsageCounts, UsageHour, UsageKind},
 };
@@ -14,9 +13,12 @@ use push_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::hostile::support::{
-    client::{Connection, Request, VALID},
-    service::{APP, DEADLINE, Service},
+use crate::hostile::{
+    support::{
+        client::{Connection, Request, VALID},
+        service::{APP, DEADLINE, Service},
+    },
+    tenants::Neighbour,
 };
 
 const NAMED: &str =
@@ -30,47 +32,38 @@ async fn usage(service: &Service) -> Usage {
 
 #[tokio::test]
 async fn an_app_that_fills_the_queue_is_refused_at_its_quota_and_others_are_served() {
-    Service::run(&["--app-max-waiting=3", "--tune=app-fresh=0s"], async |service| {
-        let secret = Secret::generate();
-        let other = App::new("other".parse().unwrap(), &secret, UnixMillis::now());
-        assert!(service.index.create_app(&other).await.unwrap());
-        let push = Request::push(&service, NAMED);
-        for _ in 0..3 {
-            push.send(&service).await.expect(200, 200, "OK");
-        }
-        let refused = push.send(&service).await;
-        refused.expect(429, 429, "the quota max-waiting is used up: this app may have 3 waiting");
-        assert!(refused.message().contains("pushctl app set app --max-waiting"), "{refused:?}");
-        assert!(refused.header("retry-after").is_some_and(|v| v.parse::<u32>().is_ok()));
-        let dry_run = NAMED.replacen('{', r#"{"dry_run":true,"#, 1);
-        let dry_run = Request::push(&service, dry_run).send(&service).await;
-        dry_run.expect(200, 200, "OK");
-        let of_other = push.clone().path("/v1/message/push/other");
-        of_other
-            .header("Authorization", secret.expose())
-            .send(&service)
-            .await
-            .expect(200, 200, "OK");
-        let jobs = service.jobs(4).await;
-        assert!(jobs.iter().all(|job| job.counted));
+    let service = Service::start(&["--app-max-waiting=3", "--tune=app-fresh=0s"]).await;
+    let neighbour = Neighbour::of(&service).await;
+    let push = Request::push(&service, NAMED);
+    for _ in 0..3 {
+        push.send(&service).await.expect(200, 200, "OK");
+    }
+    let refused = push.send(&service).await;
+    refused.expect(429, 429, "the quota max-waiting is used up: this app may have 3 waiting");
+    assert!(refused.message().contains("pushctl app set app --max-waiting"), "{refused:?}");
+    assert!(refused.header("retry-after").is_some_and(|v| v.parse::<u32>().is_ok()));
+    let dry_run = NAMED.replacen('{', r#"{"dry_run":true,"#, 1);
+    let dry_run = Request::push(&service, dry_run).send(&service).await;
+    dry_run.expect(200, 200, "OK");
+    neighbour.push(&service, NAMED).send(&service).await.expect(200, 200, "OK");
+    let jobs = service.jobs(4).await;
+    assert!(jobs.iter().all(|job| job.counted));
 
-        // A quota of its own counts from now on.
-        let raise = |app: &mut App| app.max_waiting = serde_json::from_str("4").unwrap();
-        service.change_app(raise).await;
-        push.send(&service).await.expect(200, 200, "OK");
-        push.send(&service).await.expect(
-            429,
-            429,
-            "the quota max-waiting is used up: this app may have 4 waiting",
-        );
-        let none = |app: &mut App| app.max_waiting = serde_json::from_str(r#""none""#).unwrap();
-        service.change_app(none).await;
-        push.send(&service).await.expect(200, 200, "OK");
-        let jobs = service.jobs(2).await;
-        assert_eq!(jobs.iter().filter(|job| job.counted).count(), 1, "without a quota none counts");
-        service.stop().await.unwrap();
-    })
-    .await;
+    // A quota of its own counts from now on.
+    let raise = |app: &mut App| app.max_waiting = serde_json::from_str("4").unwrap();
+    service.change_app(raise).await;
+    push.send(&service).await.expect(200, 200, "OK");
+    push.send(&service).await.expect(
+        429,
+        429,
+        "the quota max-waiting is used up: this app may have 4 waiting",
+    );
+    let none = |app: &mut App| app.max_waiting = serde_json::from_str(r#""none""#).unwrap();
+    service.change_app(none).await;
+    push.send(&service).await.expect(200, 200, "OK");
+    let jobs = service.jobs(2).await;
+    assert_eq!(jobs.iter().filter(|job| job.counted).count(), 1, "without a quota none counts");
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -98,25 +91,22 @@ async fn of_a_batch_request_as_many_pushes_are_taken_as_the_quota_has_room_for()
 
 #[tokio::test]
 async fn a_client_that_hangs_up_before_its_answer_is_counted() {
-    Service::run(&["--app-max-waiting=30"], async |service| {
-        let push = Request::push(&service, NAMED);
-        eventually("the quota is used up", DEADLINE, async || {
-            let mut hangs_up = Connection::open(service.address).await;
-            hangs_up.send(push.bytes()).await;
-            drop(hangs_up);
-            let answer = push.send(&service).await;
-            if answer.http == 429 { Ok(()) } else { Err(answer.text) }
-        })
-        .await;
-        let published = eventually("all are counted", DEADLINE, async || {
-            let usage = usage(&service).await;
-            if usage.waiting == 30 { Ok(usage.waiting) } else { Err(format!("{usage:?}")) }
-        });
-        let published = usize::try_from(published.await).unwrap();
-        assert_eq!(service.jobs(published).await.len(), published, "and no more were published");
-        service.stop().await.unwrap();
+    let service = Service::start(&["--app-max-waiting=30"]).await;
+    let push = Request::push(&service, NAMED);
+    eventually("the quota is used up", DEADLINE, async || {
+        let mut hangs_up = Connection::open(service.address).await;
+        hangs_up.send(push.bytes()).await;
+        drop(hangs_up);
+        push.send(&service).await.is(429)
     })
     .await;
+    let published = eventually("all are counted", DEADLINE, async || {
+        let usage = usage(&service).await;
+        if usage.waiting == 30 { Ok(usage.waiting) } else { Err(format!("{usage:?}")) }
+    });
+    let published = usize::try_from(published.await).unwrap();
+    assert_eq!(service.jobs(published).await.len(), published, "and no more were published");
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -265,11 +255,7 @@ async fn a_lost_count_is_settled_but_not_while_messages_wait_or_a_worker_has_som
     let push = Request::push(&service, NAMED);
     let begun = std::time::Instant::now();
     let bound = std::time::Duration::from_secs(240);
-    eventually("the app is served again", bound, async || {
-        let answer = push.send(&service).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
-    })
-    .await;
+    eventually("the app is served again", bound, async || push.send(&service).await.is(200)).await;
     assert!(begun.elapsed().as_secs() >= 75, "a worker had them for so long");
     eventually("their ledger entries count all the same", DEADLINE, async || {
         let usage = usage(&service).await;

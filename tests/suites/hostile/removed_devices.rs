@@ -18,7 +18,6 @@ async fn remove(standalone: &Standalone, name: &str) {
     pushctl(&["device", "remove", APP, name, "--data-dir", data_dir]).await;
 }
 
-/// Connects a device with this token.
 async fn connect(standalone: &Standalone, name: &str, token: &str) -> Option<Subscriber> {
     let url: MqttUrl = format!("mqtt://{}", standalone.mqtt.address()).parse().unwrap();
     let url = url.with_login(&format!("{APP}:{name}"), token);

@@ -83,8 +83,7 @@ async fn a_tenant_that_registers_without_end_stops_at_its_quota_and_holds_up_no_
     let register = async |device: &str| {
         // The index's count may be a second old.
         eventually("there is room for another device", DEADLINE, async || {
-            let answer = put(&own, APP, device, "{}").send(&service).await;
-            if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+            put(&own, APP, device, "{}").send(&service).await.is(200)
         })
         .await;
     };
@@ -162,37 +161,22 @@ async fn no_number_of_recalls_pushes_out_of_the_audit_trail_what_operators_did()
 #[tokio::test]
 async fn a_recall_whose_client_goes_away_is_in_the_audit_log_all_the_same() {
     let stack = Stack::start(Servers::shared()).await;
-    let port = free_port().unwrap();
-    let (engines, listen) = (stack.engines(), port.address());
-    let mut flags: Vec<&str> = engines.iter().map(String::as_str).collect();
-    flags.extend(["--listen", &listen]);
-    let ingest = Program::start_ready("ingest", &flags).await;
-    let authorization = ("authorization", stack.secret());
-    let (status, pushed) = request(
-        "POST",
-        &format!("http://{listen}/v1/message/push/{STACK_APP}"),
-        &[authorization, ("content-type", "application/json")],
-        VALID,
-    )
-    .await
-    .unwrap();
-    assert_eq!(status, 200, "{pushed}");
-    let pushed: serde_json::Value = serde_json::from_str(&pushed).unwrap();
-    let message = pushed["result"]["message_id"].as_str().unwrap();
-
-    let stream = tokio::net::TcpStream::connect(&listen).await.unwrap();
+    let message = stack.push(&serde_json::from_str(VALID).unwrap()).await;
+    let url = stack.ingest_url(0);
+    let address = url.trim_start_matches("http://");
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let recall = http::Request::delete(format!("http://push/v1/message/{STACK_APP}/{message}"))
-        .header(authorization.0, authorization.1)
+        .header("authorization", stack.secret())
         .body(Empty::<Bytes>::new())
         .unwrap();
     // Dropped before its answer, the request is a stream that is reset: there is no answer to check.
     let answer = tokio::time::timeout(WHILE_RECALLING, sender.send_request(recall)).await;
     assert!(answer.is_err(), "the answer of a recall takes half a second");
     eventually("the recall is in the audit log", DEADLINE, async || {
-        let log = ingest.log();
+        let log = stack.ingest().log();
         if log.contains("message_recalled") { Ok(()) } else { Err(log) }
     })
     .await;

@@ -1,8 +1,6 @@
 //! The promises of every index engine, as one suite that runs against each of them: Redis, Redis
 //! Cluster and SQLite. What only the Redis engine can meet is tested against that one alone.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
 mod apps;
 mod devices;
 mod engines;

@@ -5,11 +5,12 @@ use std::num::NonZeroU32;
 
 use push_index::{Index, TransportExtent};
 use push_model::{
-    app::AppKey,
+    app::{App, AppKey},
     attributes::Attribute,
     device::{Device, DeviceDraft, TransportKind},
     ids::{AppId, ClientId},
     pace::{Acquire, TrafficClass},
+    secret::Secret,
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -39,6 +40,12 @@ pub(crate) fn device(id: &str, fields: &[(&str, &str)]) -> Device {
     let checked = draft.check(client(id)).unwrap();
     assert_eq!(checked.warnings, []);
     checked.device
+}
+
+/// Makes the app.
+pub(crate) async fn create(index: &dyn Index) -> AppKey {
+    assert!(index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap());
+    AppKey::from(&index.app(&app()).await.unwrap().unwrap())
 }
 
 /// The client ids of the devices that a broadcast would reach, sorted; read `limit` at a time.

@@ -30,11 +30,7 @@ async fn connect(service: &Service) -> Http2 {
 }
 
 fn push(service: &Service, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-    Request::post("http://push/v1/message/push/app")
-        .header("content-type", "application/json")
-        .header("authorization", &service.secret)
-        .body(Full::new(body.into()))
-        .unwrap()
+    http2::push(&service.secret, body)
 }
 
 async fn ask(http2: &Http2, request: Request<Full<Bytes>>) -> Answer {
@@ -276,11 +272,7 @@ async fn requests_over_all_connections_are_bounded_and_each_connection_has_one()
 
     // Dropped before its answer, a request is a stream that is reset.
     drop(in_work);
-    eventually("there is room again", DEADLINE, async || {
-        let answer = whole(1).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
-    })
-    .await;
+    eventually("there is room again", DEADLINE, async || whole(1).await.is(200)).await;
     drop(other);
     service.stop().await.unwrap();
 }

@@ -134,8 +134,7 @@ async fn a_connection_too_many_is_answered_503_while_all_are_in_use() {
         }
         drop(in_use);
         push_tests::eventually("there is room again", DEADLINE, async || {
-            let answer = Request::push(&service, VALID).send(&service).await;
-            if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+            Request::push(&service, VALID).send(&service).await.is(200)
         })
         .await;
         are_open(&service, 0).await;

@@ -1,8 +1,6 @@
 //! The HTTP contract of `ingest`, over real sockets, with RabbitMQ and Redis behind it. Most tests
 //! write their requests byte by byte, to send what a well-behaved client would never send.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
-
 mod answers;
 mod batch_requests;
 mod devices;

@@ -38,8 +38,7 @@ async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it
     }
     redis.thaw().unwrap();
     eventually("devices can register again", DEADLINE, async || {
-        let answer = device.send(&service).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+        device.send(&service).await.is(200)
     })
     .await;
 
@@ -93,8 +92,7 @@ async fn recalls_in_work_are_bounded_for_each_app_and_for_all_although_their_req
 
     redis.thaw().unwrap();
     eventually("messages can be recalled again", DEADLINE, async || {
-        let answer = recall.send(&service).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+        recall.send(&service).await.is(200)
     })
     .await;
     service.stop().await.unwrap();
@@ -119,8 +117,7 @@ async fn without_rabbitmq_a_push_is_503_and_dry_runs_and_devices_go_on_until_it_
 
     rabbitmq.restart().await.unwrap();
     eventually("pushes are taken again, without a restart", 3 * DEADLINE, async || {
-        let answer = push.send(&service).await;
-        if answer.http == 200 { Ok(()) } else { Err(answer.text) }
+        push.send(&service).await.is(200)
     })
     .await;
     service.stop().await.unwrap();

@@ -146,29 +146,6 @@ fn a_push_with_one_value_replaced_is_answered_in_the_documented_shape() {
 }
 
 #[test]
-fn a_push_with_damaged_bytes_is_answered_in_the_documented_shape() {
-    let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4);
-    let strategy = (damage, any::<prop::sample::Index>(), any::<bool>());
-    try_many(strategy, async |service, (damage, end, cut)| {
-        let mut body = full().to_string().into_bytes();
-        for (at, byte) in damage {
-            let at = at.index(body.len());
-            body[at] = byte;
-        }
-        if cut {
-            body.truncate(end.index(body.len()));
-        }
-        push(service, body).await
-    });
-}
-
-#[test]
-fn random_bytes_as_a_body_are_answered_in_the_documented_shape() {
-    let bytes = prop::collection::vec(any::<u8>(), 0..20_000);
-    try_many(bytes, async |service, body| push(service, body).await);
-}
-
-#[test]
 fn random_lines_are_each_answered_as_if_they_had_come_alone() {
     let bytes = prop::collection::vec(any::<u8>(), 0..40);
     let line = prop_oneof![
@@ -194,38 +171,6 @@ fn random_lines_are_each_answered_as_if_they_had_come_alone() {
             prop_assert_eq!(alone.status(), answer.status(), "{:?}", line);
             prop_assert!(alone.status() == 200 || alone.text == answer.text, "{:?}", line);
         }
-        Ok(())
-    });
-}
-
-#[test]
-fn random_bytes_instead_of_http_are_answered_or_ended_and_never_a_5xx() {
-    // Damaged requests reach further into the code than random bytes.
-    let damaged = (prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6))
-        .prop_map(|damage| {
-            let mut bytes =
-                b"POST /v1/message/push/app HTTP/1.1\r\nHost: x\r\nAuthorization: y\r\n\
-                              Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
-                    .to_vec();
-            for (at, byte) in damage {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
-            }
-            bytes
-        });
-    let bytes = prop_oneof![prop::collection::vec(any::<u8>(), 1..300), damaged];
-    try_many(bytes, async |service, bytes| {
-        let mut connection = Connection::open(service.address).await;
-        connection.send(&bytes).await;
-        connection.end().await;
-        let mut answers = 0;
-        while let Some(answer) = connection.try_answer().await.unwrap() {
-            prop_assert!((200..500).contains(&answer.http), "{} to {bytes:?}", answer.text);
-            answers += 1;
-        }
-        // Empty lines before a request are no request; the preface of HTTP/2 is answered in it.
-        let nothing = bytes.iter().all(|b| matches!(b, b'\r' | b'\n'));
-        prop_assert!(answers > 0 || nothing, "no answer to {bytes:?}");
         Ok(())
     });
 }

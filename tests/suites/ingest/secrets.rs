@@ -45,37 +45,35 @@ fn add(app: &mut App, name: &str, scopes: Scopes, expires_at: Option<UnixMillis>
 
 #[tokio::test]
 async fn a_secret_is_valid_for_the_calls_of_its_scopes_and_no_other() {
-    Service::run(&[], async |service| {
-        let mut secrets = vec![(Secret::new(&service.secret).unwrap(), Scopes::ALL)];
-        service
-            .change_app(|app| {
-                for scope in Scope::ALL {
-                    let scopes = [scope].into_iter().collect();
-                    secrets.push((add(app, scope.name(), scopes, None), scopes));
-                }
-            })
-            .await;
-        for (secret, scopes) in &secrets {
-            for (call, needed) in calls() {
-                let call = call.header("Authorization", secret.expose());
-                let mut connection = Connection::open(service.address).await;
-                connection.send(call.bytes()).await;
-                let answer = connection.raw_answer().await;
-                if scopes.contains(needed) {
-                    assert!(matches!(answer.http, 200 | 404), "{scopes}, {needed:?}: {answer:?}");
-                } else {
-                    let begin = format!(
-                        r#"{{"status":21004,"message":"App Secret illegal: it lacks the scope {},"#,
-                        needed.name()
-                    );
-                    assert_eq!(answer.http, 401, "{scopes}, {needed:?}: {answer:?}");
-                    assert!(answer.text.starts_with(&begin), "{scopes}, {needed:?}: {answer:?}");
-                }
+    let service = Service::start(&[]).await;
+    let mut secrets = vec![(Secret::new(&service.secret).unwrap(), Scopes::ALL)];
+    service
+        .change_app(|app| {
+            for scope in Scope::ALL {
+                let scopes = [scope].into_iter().collect();
+                secrets.push((add(app, scope.name(), scopes, None), scopes));
+            }
+        })
+        .await;
+    for (secret, scopes) in &secrets {
+        for (call, needed) in calls() {
+            let call = call.header("Authorization", secret.expose());
+            let mut connection = Connection::open(service.address).await;
+            connection.send(call.bytes()).await;
+            let answer = connection.raw_answer().await;
+            if scopes.contains(needed) {
+                assert!(matches!(answer.http, 200 | 404), "{scopes}, {needed:?}: {answer:?}");
+            } else {
+                let begin = format!(
+                    r#"{{"status":21004,"message":"App Secret illegal: it lacks the scope {},"#,
+                    needed.name()
+                );
+                assert_eq!(answer.http, 401, "{scopes}, {needed:?}: {answer:?}");
+                assert!(answer.text.starts_with(&begin), "{scopes}, {needed:?}: {answer:?}");
             }
         }
-        service.stop().await.unwrap();
-    })
-    .await;
+    }
+    service.stop().await.unwrap();
 }
 
 #[tokio::test]

@@ -2,9 +2,6 @@
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::Request as HttpRequest;
-use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use push_tests::{certificates::Authority, eventually};
@@ -22,12 +19,12 @@ use tokio::{
 use crate::ingest::{
     http2::exchange,
     support::{
+        self,
         client::{Connection, Request, UNUSUAL, VALID},
-        service::{APP, DEADLINE, Service},
+        service::{DEADLINE, Service},
     },
 };
 
-/// A service with a certificate of this authority, and these flags.
 async fn start(authority: &Authority, flags: &[&str]) -> Service {
     let certificate = authority.local_server();
     let certificate_flag = format!("--tls-cert={}", certificate.certificate.display());
@@ -86,11 +83,7 @@ async fn pushes_are_taken_over_tls_and_over_http_2() {
     let (sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let request = HttpRequest::post(format!("https://push/v1/message/push/{APP}"))
-        .header("content-type", "application/json")
-        .header("authorization", &service.secret)
-        .body(Full::new(Bytes::from(VALID)))
-        .unwrap();
+    let request = support::http2::push(&service.secret, VALID);
     let (http, _, text) = exchange(&sender, request).await;
     assert_eq!(http, 200, "{text}");
     assert_eq!(service.jobs(5).await.len(), 5);

@@ -1,6 +1,6 @@
 //! Behaviour of the embedded broker alone: its start and stop, its sessions and their bounds.
 
-use std::{error::Error, net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
+use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -27,14 +27,15 @@ use push_tls::{
     server::TlsSettings,
 };
 use push_transports::{
-    Outcome, Sending, Transport as _,
+    Outcome, Transport as _,
     mqtt::{MqttSettings, MqttTransport},
 };
 use rmqtt_codec::v5::DisconnectReasonCode;
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
 use super::{
-    AnyBroker, DEADLINE, LONG, device, is_ready, listen, message, next, now, send, send_to, targets,
+    AnyBroker, DEADLINE, LONG, deliver, device, is_ready, is_sent, listen, message,
+    mosquitto_prints, next, send, send_to, targets,
 };
 
 /// The embedded broker in this process, with keys of its own.
@@ -204,27 +205,11 @@ async fn what_is_sent_to_a_later_device_of_a_client_id_reaches_no_earlier_one() 
 #[tokio::test]
 async fn no_broker_but_the_embedded_one_is_told_the_registration_of_a_device() {
     let app = namespace();
-    let listen = async |broker: &AnyBroker| {
-        let device = tokio::process::Command::new("mosquitto_sub")
-            .args(["-V", "mqttv5", "-q", "1", "-C", "1", "-F", "%P|%p", "-t"])
-            .arg(format!("push/{app}/d"))
-            .args(broker.mosquitto_flags(&app, "d"))
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        eventually("the device has subscribed", DEADLINE, async || {
-            match send(broker, &message(&app, "hello", LONG), &["d"]).await[..] {
-                [Outcome::Sent] => Ok(()),
-                ref other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
-        let output = tokio::time::timeout(DEADLINE, device.wait_with_output()).await;
-        String::from_utf8(output.unwrap().unwrap().stdout).unwrap()
-    };
+    let format = ["-V", "mqttv5", "-F", "%P|%p"].map(str::to_owned);
     for broker in [AnyBroker::mosquitto(), AnyBroker::Embedded(EmbeddedBroker::start())] {
-        assert_eq!(listen(&broker).await, "|hello\n", "no user property");
+        let flags = [&format[..], &broker.mosquitto_flags(&app, "d")].concat();
+        let printed = mosquitto_prints(&broker, &app, "d", "hello", &flags).await;
+        assert_eq!(printed, "|hello\n", "no user property");
     }
 }
 
@@ -262,9 +247,7 @@ async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_
     let large = message(&app, &"x".repeat(256 << 10), LONG);
     let mut outcomes = Vec::new();
     for _ in 0..6 {
-        outcomes.extend(
-            transport.deliver(&large, &targets(&absent), &Sending::unrestricted(now())).await,
-        );
+        outcomes.extend(deliver(&transport, &large, &absent).await);
         // One app may have half of 16 MiB, and each message counts twice.
         assert!(embedded.metric("push_broker_waiting_bytes") <= 8 << 20);
     }
@@ -275,18 +258,12 @@ async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_
     assert_eq!(count(Outcome::Sent) + count(refused), outcomes.len(), "{outcomes:?}");
 
     let for_other = message(&other, "another app's", LONG);
-    assert_eq!(
-        transport.deliver(&for_other, &targets(&["d"]), &Sending::unrestricted(now())).await,
-        [Outcome::Sent]
-    );
+    assert_eq!(deliver(&transport, &for_other, &["d"]).await, [Outcome::Sent]);
     assert_eq!(next(&mut there).await, "another app's");
 
     // The same for the app whose absent devices use their whole share.
     let small = message(&app, "small", LONG);
-    assert_eq!(
-        transport.deliver(&small, &targets(&["here"]), &Sending::unrestricted(now())).await,
-        [Outcome::Sent]
-    );
+    assert_eq!(deliver(&transport, &small, &["here"]).await, [Outcome::Sent]);
     assert_eq!(next(&mut here).await, "small");
 
     for name in &absent {
@@ -297,14 +274,10 @@ async fn what_waits_for_absent_devices_is_bounded_and_connected_ones_are_served_
         back.close().await;
     }
     eventually("there is room again", DEADLINE, async || {
-        match transport.deliver(&large, &targets(&["here"]), &Sending::unrestricted(now())).await[..] {
-            [Outcome::Sent] => Ok(()),
-            ref other => Err(format!("{other:?}")),
-        }
+        is_sent(&deliver(&transport, &large, &["here"]).await)
     })
     .await;
-    let unknown =
-        transport.deliver(&small, &targets(&["unknown"]), &Sending::unrestricted(now())).await;
+    let unknown = deliver(&transport, &small, &["unknown"]).await;
     assert_eq!(unknown, [Outcome::Failed(FailReason::NoSubscriber)]);
     transport.close().await;
 }
@@ -319,25 +292,12 @@ async fn devices_connect_over_tls_only_where_the_broker_has_a_certificate() {
     assert!(listen(&embedded.device_url(&app, "d", LONG), &app, "d").await.is_err(), "unencrypted");
 
     let (id, token) = (format!("{app}:d"), embedded.token(&app, "d", LONG));
-    let device = tokio::process::Command::new("mosquitto_sub")
-        .args(["-V", "mqttv5", "-q", "1", "-C", "1", "-t", &format!("push/{app}/d")])
-        .args(["-h", "localhost", "-p", &embedded.broker.address().port().to_string()])
-        .args(["-i", &id, "-u", &id, "-P", &token, "--cafile"])
-        .arg(authority.file())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let (port, file) = (embedded.broker.address().port().to_string(), authority.file());
+    let address = ["-V", "mqttv5", "-h", "localhost", "-p", &port];
+    let login = ["-i", &id, "-u", &id, "-P", &token, "--cafile", file.to_str().unwrap()];
+    let flags = [&address[..], &login].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
     let broker = AnyBroker::Embedded(embedded);
-    eventually("the device has subscribed", DEADLINE, async || {
-        match send(&broker, &message(&app, "hello", LONG), &["d"]).await[..] {
-            [Outcome::Sent] => Ok(()),
-            ref other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-    let output = tokio::time::timeout(DEADLINE, device.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!(output.stdout, b"hello\n");
+    assert_eq!(mosquitto_prints(&broker, &app, "d", "hello", &flags).await, "hello\n");
 }
 
 #[tokio::test]

@@ -1,8 +1,6 @@
 //! The MQTT transport with real brokers: every behaviour on Mosquitto and on the embedded broker.
 //! `rogue_broker` has the behaviours that only a misbehaving broker shows.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
 mod embedded;
 mod outage;
 mod program;
@@ -120,25 +118,35 @@ async fn a_device_of_mqtt_3_1_1_receives_too(broker: &AnyBroker) {
     mosquitto_receives(broker, "mqttv311", "hello").await;
 }
 
-/// A device that shares no code with the service gets this payload.
 async fn mosquitto_receives(broker: &AnyBroker, version: &str, payload: &str) {
     let app = namespace();
+    let flags = [vec!["-V".to_owned(), version.to_owned()], broker.mosquitto_flags(&app, "d:1")];
+    let printed = mosquitto_prints(broker, &app, "d:1", payload, &flags.concat()).await;
+    assert_eq!(printed, format!("{payload}\n"));
+}
+
+/// Sends a device this payload, and returns what it prints: a `mosquitto_sub` with these flags, which shares
+/// no code with the service.
+async fn mosquitto_prints(
+    broker: &AnyBroker,
+    app: &str,
+    name: &str,
+    payload: &str,
+    flags: &[String],
+) -> String {
     let device = tokio::process::Command::new("mosquitto_sub")
-        .args(["-V", version, "-q", "1", "-C", "1", "-t", &format!("push/{app}/d:1")])
-        .args(broker.mosquitto_flags(&app, "d:1"))
+        .args(["-q", "1", "-C", "1", "-t", &format!("push/{app}/{name}")])
+        .args(flags)
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
     eventually("the device has subscribed", DEADLINE, async || {
-        match send(broker, &message(&app, payload, LONG), &["d:1"]).await[..] {
-            [Outcome::Sent] => Ok(()),
-            ref other => Err(format!("{other:?}")),
-        }
+        is_sent(&send(broker, &message(app, payload, LONG), &[name]).await)
     })
     .await;
     let output = tokio::time::timeout(DEADLINE, device.wait_with_output()).await.unwrap().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{payload}\n"));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 async fn every_device_of_a_batch_has_its_own_answer(broker: &AnyBroker) {
@@ -200,24 +208,14 @@ async fn a_frozen_broker_is_unavailable_in_bounded_time_and_served_again_when_it
         ..MqttSettings::default()
     };
     let transport = MqttTransport::start(url, settings);
-    let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
-    assert_eq!(
-        transport.deliver(&push, &targets, &Sending::unrestricted(now())).await,
-        [Outcome::Sent]
-    );
+    let push = message(&app, "x", LONG);
+    assert_eq!(deliver(&transport, &push, &["d"]).await, [Outcome::Sent]);
     broker.freeze().unwrap();
-    let answer = tokio::time::timeout(
-        DEADLINE,
-        transport.deliver(&push, &targets, &Sending::unrestricted(now())),
-    )
-    .await;
+    let answer = tokio::time::timeout(DEADLINE, deliver(&transport, &push, &["d"])).await;
     assert_eq!(answer.unwrap(), [Outcome::Undecided]);
     broker.thaw().unwrap();
     eventually("the thawed broker is served", DEADLINE, async || {
-        match transport.deliver(&push, &targets, &Sending::unrestricted(now())).await[..] {
-            [Outcome::Sent] => Ok(()),
-            ref other => Err(format!("{other:?}")),
-        }
+        is_sent(&deliver(&transport, &push, &["d"]).await)
     })
     .await;
 }
@@ -232,10 +230,8 @@ async fn a_delivery_waits_for_the_restart_of_its_broker() {
     broker.kill();
     // Until the transport notices the end of its sessions, messages are sent and never answered.
     is_ready(&transport, false).await;
-    let (push, targets) = (message(&app, "x", LONG), targets(&["d"]));
-    let sending = Sending::unrestricted(now());
-    let (answer, restarted) =
-        tokio::join!(transport.deliver(&push, &targets, &sending), broker.restart());
+    let push = message(&app, "x", LONG);
+    let (answer, restarted) = tokio::join!(deliver(&transport, &push, &["d"]), broker.restart());
     restarted.unwrap();
     // The broker lost its sessions, so no device listens. What counts is that it answered.
     assert_eq!(answer, [Outcome::Failed(FailReason::NoSubscriber)]);
@@ -280,6 +276,16 @@ async fn send_to(broker: &AnyBroker, message: &Outgoing, targets: Vec<Target>) -
     let outcomes = transport.deliver(message, &targets, &Sending::unrestricted(now())).await;
     transport.close().await;
     outcomes
+}
+
+/// Sends over this transport.
+async fn deliver(transport: &MqttTransport, message: &Outgoing, names: &[&str]) -> Vec<Outcome> {
+    transport.deliver(message, &targets(names), &Sending::unrestricted(now())).await
+}
+
+/// The outcomes as a condition to wait for: the one device was sent to.
+fn is_sent(outcomes: &[Outcome]) -> Result<(), String> {
+    if outcomes == [Outcome::Sent] { Ok(()) } else { Err(format!("{outcomes:?}")) }
 }
 
 /// Waits until the transport is ready, or is not.

@@ -66,7 +66,6 @@ impl Broker {
         Stopped { devices, workers, folder, flags }
     }
 
-    /// Kills it and starts it again.
     async fn kill_and_start(&mut self) {
         self.program.restart();
         self.program.wait_ready().await;

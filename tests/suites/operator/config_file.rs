@@ -3,9 +3,8 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use push_tests::{
-    amqp_url, eventually, free_port, namespace, redis_url,
+    amqp_url, free_port, namespace, redis_url,
     service::{Program, pushctl_output_with, request},
-    stack::DEADLINE,
 };
 use tempfile::TempDir;
 
@@ -60,24 +59,6 @@ async fn a_service_takes_its_settings_from_a_file_and_a_flag_goes_before_them() 
     let flags = ["--config", config.path(), "--tune", "max-header=8KiB", "--listen", &other];
     let ingest = Program::start_ready("ingest", &flags).await;
     assert_eq!(answers(&other).await.unwrap(), 404, "{}", ingest.log());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_file_is_told_with_its_line_and_without_passwords() {
-    let text = "listen = \"127.0.0.1:0\"\nqueue_url = \"amqp://u:hunter2@h\"\nbatch = 5\n";
-    let config = Config::new(text, 0o600);
-    let mut ingest = Program::start("ingest", &["--config", config.path()]);
-    let status =
-        eventually("ingest ends", DEADLINE, async || ingest.ended().ok_or_else(|| ingest.log()))
-            .await;
-    let log = ingest.log();
-    assert!(!status.success());
-    assert!(
-        log.contains("line 2: \"queue_url\" is no setting of ingest; the nearest one is queue-url"),
-        "{log}"
-    );
-    assert!(log.contains("line 3: \"batch\" is no setting of ingest"), "{log}");
-    assert!(!log.contains("hunter2"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,14 +38,7 @@ async fn every_query_of_the_dashboard_has_data_while_the_service_works() {
     let servers = Servers { redis: redis.url(), amqp: rabbitmq.url(), ..Servers::shared() };
     let stack = Stack::start(servers).await;
     let worker = stack
-        .worker(&[
-            "--batch",
-            "50",
-            "--tune",
-            "partition-min-slots=1000",
-            "--metrics-interval",
-            "1s",
-        ])
+        .worker(&["--batch=50", "--tune=partition-min-slots=1000", "--metrics-interval=1s"])
         .await;
     // The embedded stores and the embedded broker.
     let folder = TempDir::new().unwrap();

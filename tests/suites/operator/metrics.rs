@@ -14,22 +14,16 @@ use super::everyone;
 
 /// Flags of a worker that takes about two seconds for 40,000 devices, and reads often how many are
 /// left.
-const SLOW: [&str; 12] = [
-    "--batch",
-    "100",
-    "--tune",
-    "partition-min-slots=1000",
-    "--task-prefetch",
-    "2",
-    "--tune",
-    "discard-latency=30ms",
-    "--tune",
-    "run-time=100ms",
-    "--metrics-interval",
-    "50ms",
+const SLOW: [&str; 6] = [
+    "--batch=100",
+    "--tune=partition-min-slots=1000",
+    "--task-prefetch=2",
+    "--tune=discard-latency=30ms",
+    "--tune=run-time=100ms",
+    "--metrics-interval=50ms",
 ];
 /// Flags of a program that often reads how many devices are left, and what the stores hold.
-pub(super) const OFTEN: [&str; 2] = ["--metrics-interval", "50ms"];
+pub(super) const OFTEN: [&str; 1] = ["--metrics-interval=50ms"];
 
 fn named(clients: &[&str]) -> Value {
     json!({"type": 2, "time_to_live": 600, "condition": {"type": 2, "client_ids": clients}})
@@ -185,7 +179,7 @@ async fn a_broadcast_that_is_recalled_or_expired_has_nothing_left() {
     stack.import_crowd(40_000, 0).await;
     // Slow enough that no broadcast ends by itself.
     let mut slow = SLOW;
-    slow[7] = "discard-latency=1s";
+    slow[3] = "--tune=discard-latency=1s";
     let worker = stack.worker(&slow).await;
     let open = "push_broadcasts_open";
     let id = stack.push(&everyone(600)).await;

@@ -43,7 +43,6 @@ fn page() -> Vec<(Described, String)> {
     text.lines().filter_map(row).collect()
 }
 
-/// Returns what a program publishes.
 fn published(text: &str) -> Vec<Described> {
     let mut kinds = BTreeMap::new();
     let mut all: BTreeMap<String, Described> = BTreeMap::new();

@@ -1,13 +1,6 @@
 //! The service as an operator sees and runs it: messages on their way, a backlog, readiness, and
 //! apps that are moved, backed up and restored.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 mod config_file;
 mod dashboard;
 mod doctor;

@@ -32,10 +32,7 @@ fn classic(open_metrics: &str) -> String {
     classic
 }
 
-/// Checks the metrics of a program, as it publishes them.
-///
-/// # Errors
-/// Runs promtool on them.
+/// Runs promtool on the metrics of a program, as it publishes them.
 pub(super) fn check(open_metrics: &str) -> Result<(), String> {
     let promtool = installed("promtool").expect("promtool: ./tests/run installs Prometheus");
     let mut promtool = Command::new(promtool)

@@ -66,12 +66,10 @@ async fn a_worker_is_not_ready_while_redis_refuses_writes_and_says_why_and_since
     }
 }
 
-/// A connection to one of the stack's `ingest`s.
 async fn connect(stack: &Stack, ingest: usize) -> Connection {
     Connection::open(stack.ingest_url(ingest).replace("http://", "").parse().unwrap()).await
 }
 
-/// A push of the stack's app.
 fn push_request(stack: &Stack, body: &str) -> Request {
     Request::new("POST", &format!("/v1/message/push/{APP}"), body)
         .header("Content-Type", "application/json")
@@ -128,17 +126,12 @@ async fn a_store_of_the_ledgers_own_is_a_part_of_its_own() {
 }
 
 /// Settings with checks that take for ever, so that an answer that waited for one would never come.
-const ENDLESS: [&str; 10] = [
-    "--tune",
-    "health-timeout=1h",
-    "--tune",
-    "health-max-age=2h",
-    "--tune",
-    "queue-timeout=1h",
-    "--tune",
-    "amqp-heartbeat=1h",
-    "--tune",
-    "index-response-timeout=1h",
+const ENDLESS: [&str; 5] = [
+    "--tune=health-timeout=1h",
+    "--tune=health-max-age=2h",
+    "--tune=queue-timeout=1h",
+    "--tune=amqp-heartbeat=1h",
+    "--tune=index-response-timeout=1h",
 ];
 
 /// Connections that push without a pause, and as many pushes that wait for the queue.

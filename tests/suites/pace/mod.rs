@@ -3,13 +3,6 @@
 //! No assertion depends on the speed of the machine: a slower one stays further below the pace, and
 //! pushes that must not wait have to end before a broadcast that takes 100 s at its pace.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 use std::{
     fmt::Write as _,
     time::{Duration, Instant},

@@ -18,7 +18,6 @@ async fn printed(command: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a program on a file, and returns its complaints.
 fn complaints(program: &str, flags: &[&str], file: &Path) -> String {
     let output = Command::new(program).args(flags).arg(file).output().unwrap();
     let complaints = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,12 +1,5 @@
 //! `pushctl` as an operator uses it: processes, files, exit codes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 mod apps;
 mod audit;
 mod dead_letters;

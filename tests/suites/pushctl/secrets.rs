@@ -49,28 +49,15 @@ async fn named_secrets_are_added_with_scopes_listed_without_the_secret_and_revok
     let again = store.run(&[&add[..], &["push"]].concat()).await;
     assert!(again.refused().contains("a secret named phones already"), "{}", again.err);
     let same = store.file("same", &secret);
-    let other =
-        ["app", "secret", "add", "news", "other", "--scope", "push", "--secret-file", &same];
-    let same = store.run(&other).await;
+    let other = ["app", "secret", "add", "news", "other", "--scope", "push"];
+    let same = store.run(&[&other[..], &["--secret-file", &same]].concat()).await;
     assert!(same.refused().contains("the app's secret phones already"), "{}", same.err);
     let weak = store.file("weak", &"ab".repeat(20));
-    let other =
-        ["app", "secret", "add", "news", "other", "--scope", "push", "--secret-file", &weak];
-    let weak = store.run(&other).await;
+    let weak = store.run(&[&other[..], &["--secret-file", &weak]].concat()).await;
     assert!(weak.refused().contains("could be guessed"), "{}", weak.err);
     let unknown = store.run(&["app", "secret", "add", "news", "x", "--scope", "everything"]).await;
     assert!(!unknown.ok && unknown.err.contains("push, devices, read, recall"), "{}", unknown.err);
-    let past = [
-        "app",
-        "secret",
-        "add",
-        "news",
-        "x",
-        "--scope",
-        "push",
-        "--expires",
-        "2001-01-01T00:00:00Z",
-    ];
+    let past = [&other[..], &["--expires", "2001-01-01T00:00:00Z"]].concat();
     let past = store.run(&past).await;
     assert!(!past.ok && past.err.contains("in the future"), "{}", past.err);
 

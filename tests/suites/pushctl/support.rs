@@ -51,7 +51,6 @@ impl Store {
         self.0.path()
     }
 
-    /// A file there with this text.
     pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.0.path().join(name);
         fs::write(&path, text).unwrap();

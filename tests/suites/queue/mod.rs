@@ -7,8 +7,6 @@
 //! - `policies`: policies that an operator sets on the server
 //! - `upgrade`: lanes that another version declared
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
-
 mod alarm;
 mod contract;
 mod policies;

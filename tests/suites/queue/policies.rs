@@ -60,6 +60,13 @@ async fn publish_until_refused(queue: &AmqpQueue, most: usize, what: &str) -> Ve
     panic!("{most} messages were taken: {what}");
 }
 
+async fn takes_messages_again(queue: &AmqpQueue) {
+    eventually("messages are taken again", Duration::from_secs(180), async || {
+        queue.ping().await.map_err(|error| error.to_string())
+    })
+    .await;
+}
+
 /// Every message arrives, however often.
 async fn all_arrive(queue: &AmqpQueue, mut expected: Vec<String>) {
     let mut consumer = queue.consume(Lane::Jobs, 10).await.unwrap();
@@ -72,34 +79,28 @@ async fn all_arrive(queue: &AmqpQueue, mut expected: Vec<String>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_with_a_maximal_length_makes_the_queue_refuse_and_drops_nothing() {
     let server = RabbitMq::start().await.unwrap();
+    let refused_by = async |queue: Arc<AmqpQueue>, what: &str| {
+        // The server applies it a moment later, and the limit is not exact.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let stored = publish_until_refused(&queue, 500, what).await;
+        all_arrive(&queue, stored).await;
+        queue.close().await;
+    };
     for definition in [
         r#"{"max-length":5}"#,
         r#"{"max-length-bytes":5000}"#,
         r#"{"max-length":5,"overflow":"reject-publish","dead-letter-exchange":"amq.fanout"}"#,
     ] {
-        for is_before in [true, false] {
-            let _ = server.control(&["clear_policy", "other"]).await;
-            let namespace = namespace();
-            let set = set(&server, ".*", definition);
-            let queue = match is_before {
-                true => {
-                    set.await;
-                    connect(&server, &namespace).await
-                }
-                false => {
-                    let queue = connect(&server, &namespace).await;
-                    set.await;
-                    queue
-                }
-            };
-            // The server applies it a moment later, and the limit is not exact.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let stored =
-                publish_until_refused(&queue, 500, &format!("{definition}, {is_before}")).await;
-            all_arrive(&queue, stored).await;
-            queue.close().await;
-        }
+        let queue = connect(&server, &namespace()).await;
+        set(&server, ".*", definition).await;
+        refused_by(queue, &format!("{definition}, set afterwards")).await;
+        let queue = connect(&server, &namespace()).await;
+        refused_by(queue, &format!("{definition}, set before")).await;
+        clear(&server).await;
     }
+    let queue = connect(&server, &namespace()).await;
+    set_as_operator(&server, ".*", r#"{"max-length":5}"#).await;
+    refused_by(queue, "an operator policy").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,17 +153,6 @@ async fn a_policy_that_drops_the_oldest_messages_of_all_queues_is_named_before_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_policy_with_a_maximal_length_makes_the_queue_refuse() {
-    let server = RabbitMq::start().await.unwrap();
-    let queue = connect(&server, &namespace()).await;
-    set_as_operator(&server, ".*", r#"{"max-length":5}"#).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let stored = publish_until_refused(&queue, 500, "an operator policy").await;
-    all_arrive(&queue, stored).await;
-    queue.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_that_an_operator_policy_expires_is_restored_and_the_queue_is_named() {
     let server = RabbitMq::start().await.unwrap();
     let namespace = namespace();
@@ -181,6 +171,20 @@ async fn a_dead_letter_that_an_operator_policy_expires_is_restored_and_the_queue
         Ok(())
     })
     .await;
+    queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_expires_queues_is_named_in_time() {
+    let server = RabbitMq::start().await.unwrap();
+    let queue = connect(&server, &namespace()).await;
+    queue.ping().await.unwrap();
+    set(&server, ".*", r#"{"expires":20000}"#).await;
+    let found = reason(&queue).await;
+    assert!(found.contains("expires on"), "{found}");
+    assert!(matches!(queue.ping().await, Err(QueueError::Blocked(_))));
+    clear(&server).await;
+    takes_messages_again(&queue).await;
     queue.close().await;
 }
 
@@ -239,11 +243,7 @@ async fn messages_expire(pattern: &str, named: &str, is_before: bool) {
     }
     clear(&server).await;
     all_arrive(&queue, messages).await;
-    let ended = Duration::from_secs(180);
-    eventually("messages are taken again", ended, async || {
-        queue.ping().await.map_err(|error| error.to_string())
-    })
-    .await;
+    takes_messages_again(&queue).await;
     queue.close().await;
     other.close().await;
 }
@@ -256,23 +256,6 @@ async fn a_policy_that_expires_messages_is_named_and_what_it_drops_is_restored()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_is_one_that_was_there_before_and_expires_those_of_one_lane() {
     messages_expire("^NAMESPACE.jobs$", "jobs", true).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_that_expires_queues_is_named_in_time() {
-    let server = RabbitMq::start().await.unwrap();
-    let queue = connect(&server, &namespace()).await;
-    queue.ping().await.unwrap();
-    set(&server, ".*", r#"{"expires":20000}"#).await;
-    let reason = reason(&queue).await;
-    assert!(reason.contains("expires on"), "{reason}");
-    assert!(matches!(queue.ping().await, Err(QueueError::Blocked(_))));
-    clear(&server).await;
-    eventually("messages are taken again", Duration::from_secs(180), async || {
-        queue.ping().await.map_err(|error| error.to_string())
-    })
-    .await;
-    queue.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -56,7 +56,6 @@ pub(crate) fn payload(text: impl Into<String>) -> Bytes {
     Bytes::from(text.into())
 }
 
-/// An error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -2,14 +2,6 @@
 //! answered 200 is lost, nothing is counted twice, and a fresh push arrives. Each test starts the
 //! servers that it kills.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test ends where something is wrong, and says what it counted"
-)]
-
 mod producers;
 mod queue_messages;
 mod rabbitmq;

@@ -50,11 +50,8 @@ async fn is_not_ready_for(reason: &str, program: &Program) {
 
 /// Returns what `doctor` says about publishing: level and detail.
 async fn diagnosis(stack: &Stack) -> (Value, String) {
-    let mut flags = stack.engines();
-    flags.extend(["doctor", "--json"].map(str::to_owned));
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     // It exits with a failure if it finds an error, but still prints its findings.
-    let output = pushctl_output(&flags).await;
+    let output = pushctl_output(&[&stack.engines()[..], &["doctor", "--json"]].concat()).await;
     let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let found = findings.iter().find(|finding| finding["subject"] == "publishing").unwrap();
     (found["level"].clone(), found["detail"].as_str().unwrap().to_owned())

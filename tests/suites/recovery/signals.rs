@@ -29,15 +29,13 @@ async fn every_signal_that_ends_a_program_lets_ingest_worker_and_broker_finish()
     pushctl(&[&["key", "create"], &keys[..]].concat()).await;
     let ports = [(); 2].map(|()| free_port().unwrap());
     let [devices, workers] = [&ports[0], &ports[1]].map(Port::address);
-    let engines = stack.engines();
-    let engines: Vec<&str> = engines.iter().map(String::as_str).collect();
-    let listen = ["--mqtt-listen", &devices, "--mqtt-worker-listen", &workers];
-    let password = ["--mqtt-worker-password", "mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf"];
-    let broker = [&["broker"], &engines[..], &keys, &listen, &password].concat();
     for _ in 1..SIGNALS.len() {
         stack.add_ingest().await;
     }
     let ingests = stack.take_ingests();
+    let listen = ["--mqtt-listen", &devices, "--mqtt-worker-listen", &workers];
+    let password = ["--mqtt-worker-password", "mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf"];
+    let broker = [&["broker"], &stack.engines()[..], &keys, &listen, &password].concat();
     for ((signal, name), ingest) in SIGNALS.into_iter().zip(ingests) {
         let worker = stack.worker(&[]).await;
         let broker = Program::start_ready("pushctl", &broker).await;

@@ -74,19 +74,13 @@ async fn over_all_devices_a_killed_worker_repeats_at_most_a_batch_for_each_task_
 }
 
 /// Flags of a worker with many tasks at the same time, and a short timeout of the index.
-const MANY_PARTITIONS: [&str; 12] = [
-    "--batch",
-    "50",
-    "--tune",
-    "partition-min-slots=1000",
-    "--partitions",
-    "16",
-    "--task-prefetch",
-    "16",
-    "--tune",
-    "index-response-timeout=2s",
-    "--drain-deadline",
-    "8s",
+const MANY_PARTITIONS: [&str; 6] = [
+    "--batch=50",
+    "--tune=partition-min-slots=1000",
+    "--partitions=16",
+    "--task-prefetch=16",
+    "--tune=index-response-timeout=2s",
+    "--drain-deadline=8s",
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -128,7 +128,6 @@ struct Life<'a> {
     service: &'a Service,
     client: String,
     rng: SmallRng,
-    /// The token of each owner.
     tokens: Vec<String>,
     is_registered: bool,
     removed: HashMap<usize, Instant>,
@@ -302,11 +301,10 @@ async fn no_earlier_owner_of_a_client_id_reads_a_later_ones_pushes_over_redis() 
         let flags = [&keys[..], &["--broker-auth-secret", BROKERS, "--tune=app-fresh=5min"]];
         stack.add_ingest_with(&flags.concat()).await;
     }
-    let (engines, mqtt, listen) = (stack.engines(), devices.address(), workers.address());
-    let engines: Vec<&str> = engines.iter().map(String::as_str).collect();
+    let (mqtt, listen) = (devices.address(), workers.address());
     let flags = ["--mqtt-listen", &mqtt, "--mqtt-worker-listen", &listen];
     let password = ["--mqtt-worker-password", WORKERS];
-    let all = [&["broker"], &engines[..], &keys, &flags, &password].concat();
+    let all = [&["broker"], &stack.engines()[..], &keys, &flags, &password].concat();
     let broker = Program::start_ready("pushctl", &all).await;
     let _worker = stack.worker_at(&format!("mqtt://worker:{WORKERS}@{listen}"), &[]).await;
     interleave(Service {

@@ -4,14 +4,6 @@
 //! record in its cache. Nothing of the old app reaches the new one, and the other way round. `interleaving` and
 //! `cluster` are about devices.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stderr,
-    reason = "a test ends where something is wrong"
-)]
-
 mod cluster;
 mod interleaving;
 

@@ -2,13 +2,6 @@
 //! and Mosquitto, devices that share no code with the service, and a second implementation of
 //! targeting that says which device should receive what.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 mod autoscaling;
 
 use std::{collections::BTreeSet, fmt::Write as _, time::Duration};

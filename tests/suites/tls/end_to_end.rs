@@ -99,9 +99,10 @@ async fn the_programs_say_what_does_not_fit(stack: &Stack, shown: &Certificate, 
     let engines = stack.engines();
     let urls = &engines[..6];
 
-    let flags = [urls, &wrong("queue"), &wrong("index")].concat();
+    let (queue, index) = (wrong("queue"), wrong("index"));
+    let flags = [urls, &as_str(&queue), &as_str(&index)].concat();
     for command in [["app", "list"], ["dead", "list"]] {
-        let output = pushctl_output(&[as_str(&flags), command.to_vec()].concat()).await;
+        let output = pushctl_output(&[&flags[..], &command].concat()).await;
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(UNTRUSTED), "{text}");
     }
@@ -113,7 +114,7 @@ async fn the_programs_say_what_does_not_fit(stack: &Stack, shown: &Certificate, 
     assert!(!output.status.success() && text.contains(UNTRUSTED), "{text}");
 
     let listen = ["--listen", "127.0.0.1:0"];
-    let mut ingest = Program::start("ingest", &[as_str(&flags).as_slice(), &listen].concat());
+    let mut ingest = Program::start("ingest", &[&flags[..], &listen].concat());
     let ended = eventually("ingest gives up", DEADLINE, async || {
         ingest.ended().ok_or_else(|| ingest.log())
     });

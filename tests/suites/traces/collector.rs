@@ -34,7 +34,6 @@ pub(crate) struct Received {
     /// Empty for the first one of a trace.
     pub(crate) parent: String,
     pub(crate) is_server: bool,
-    /// The spans that it is linked to.
     pub(crate) links: Vec<String>,
     pub(crate) attributes: BTreeMap<String, String>,
     /// The program.
@@ -114,7 +113,6 @@ impl Collector {
         self.state.headers.lock().unwrap().get(name).cloned()
     }
 
-    /// All that it received.
     pub(crate) fn spans(&self) -> Vec<Received> {
         self.state.spans.lock().unwrap().clone()
     }

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 
 use super::to_clients;
 
-/// The line with this message, as JSON.
 async fn line(program: &Program, message: &str) -> Value {
     eventually(&format!("{message:?} is logged"), DEADLINE, async || {
         let log = program.log();

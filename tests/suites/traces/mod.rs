@@ -1,13 +1,6 @@
 //! Logs and traces: one push is one trace, from the request to its batches, as a collector receives
 //! it; and every line of the log says what it is about.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test ends where something is wrong"
-)]
-
 mod collector;
 mod exporting;
 mod logs;
@@ -30,15 +23,11 @@ const CALLER: &str = "00f067aa0ba902b7";
 /// Devices of the broadcast, and how many of them a batch has at most.
 const DEVICES: usize = 4000;
 /// Flags of a worker: several partitions, of which it takes one at a time, so that both work.
-const WORKER: [&str; 8] = [
-    "--tune",
-    "partition-min-slots=500",
-    "--task-prefetch",
-    "1",
-    "--batch",
-    "200",
-    "--tune",
-    "discard-latency=20ms",
+const WORKER: [&str; 4] = [
+    "--tune=partition-min-slots=500",
+    "--task-prefetch=1",
+    "--batch=200",
+    "--tune=discard-latency=20ms",
 ];
 
 fn traceparent(trace: &str, flags: &str) -> String {

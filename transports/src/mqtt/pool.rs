@@ -79,7 +79,6 @@ impl Pool {
         self.up.clone()
     }
 
-    /// Returns the number of connections, and of those that are up.
     pub(super) fn connections(&self) -> Connections {
         let open = usize::try_from(self.up.borrow().count_ones()).unwrap_or_default();
         Connections { open, wanted: self.connections.len() }

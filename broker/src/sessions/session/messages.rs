@@ -38,7 +38,6 @@ pub(super) struct Messages {
     last_id: u16,
 }
 
-/// One message.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) payload: Bytes,

@@ -32,7 +32,6 @@ pub(crate) enum Ends {
     After(Duration),
 }
 
-/// A saved message.
 #[derive(Debug)]
 pub(crate) struct SavedMessage {
     /// Its packet identifier, if it was sent and not acknowledged.

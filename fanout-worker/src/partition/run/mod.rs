@@ -119,12 +119,10 @@ pub(crate) enum LateDevices {
     Unrecorded,
 }
 
-/// A run on a partition.
 pub(crate) struct PartitionRun<'a> {
     pub(crate) context: &'a Context,
     pub(crate) job: &'a Job,
     pub(crate) plan: Option<&'a Plan>,
-    /// The partition in the plan.
     pub(crate) planned: Option<&'a PlannedPartition>,
     /// The lane of its queue message: the task lane waits for a permit before it asks the
     /// index, the job lane does not.

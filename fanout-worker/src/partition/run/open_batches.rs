@@ -99,7 +99,6 @@ impl OpenBatches {
         }
     }
 
-    /// Returns the answers of a batch.
     pub(crate) fn answers(&self, key: BatchKey) -> Option<Arc<Answers>> {
         self.batches.get(&key).map(|batch| batch.answers.clone())
     }

@@ -49,14 +49,12 @@ impl MessageQuotas {
     }
 }
 
-/// A quota that is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuotaUsedUp {
     /// Its name in `pushctl app set`.
     pub(crate) quota: &'static str,
     /// The things that are counted.
     pub(crate) what: &'static str,
-    /// The most of them.
     pub(crate) most: NonZeroU32,
     /// Whole seconds after which another try makes sense.
     pub(crate) retry_after: u64,

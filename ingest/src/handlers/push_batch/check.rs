@@ -112,7 +112,6 @@ fn next_portion<'a>(
     })
 }
 
-/// Returns the lines that are pushes.
 fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     all_lines(body).filter(|line| !line.trim_ascii().is_empty())
 }

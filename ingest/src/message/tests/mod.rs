@@ -1,6 +1,5 @@
 //! Every row of the table of request fields, as a valid push with one thing changed.
 
-mod arbitrary_input;
 mod audience;
 mod body;
 mod content;

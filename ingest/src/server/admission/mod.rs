@@ -151,7 +151,6 @@ impl Admitted {
         self.id
     }
 
-    /// The share of its address.
     pub(super) fn share(&self) -> &Arc<AddressShare> {
         &self.share
     }

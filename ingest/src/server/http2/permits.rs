@@ -42,7 +42,6 @@ fn unchecked_of(all: usize) -> usize {
     all.div_ceil(UNCHECKED_SHARE)
 }
 
-/// Returns how many of them one address may have.
 pub(in crate::server) fn unchecked_per_address(all: usize) -> usize {
     unchecked_of(all).div_ceil(ADDRESS_SHARE)
 }

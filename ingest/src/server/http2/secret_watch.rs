@@ -37,7 +37,6 @@ impl SecretWatch {
         Self { is_decided: AtomicBool::new(false), requests: AtomicU32::new(0), end }
     }
 
-    /// Counts a request.
     pub(super) fn count(&self, is_success: bool) -> Look {
         if self.is_decided.load(Ordering::Relaxed) {
             return Look::Away;

@@ -36,7 +36,6 @@ use super::{
 pub(super) struct Arriving<'a> {
     /// The store that it is taken to.
     pub(super) target: &'a dyn Index,
-    /// Its devices.
     pub(super) source: &'a dyn Source,
     /// Its record, as the target will have it.
     pub(super) app: App,

@@ -106,7 +106,6 @@ impl Backup {
         Ok(())
     }
 
-    /// Returns how many devices it has.
     pub(super) fn devices(&self) -> u64 {
         self.devices
     }

@@ -158,7 +158,6 @@ impl PageField {
     }
 }
 
-/// The page of an id and its field there.
 pub(super) fn page_and_field(id: &Uuid, AppTag(tag): AppTag) -> (LedgerPage, PageField) {
     let bytes = *id.as_bytes();
     let [t0, t1, t2, t3, t4, t5, a, p0, b, p1, p2, c, ..] = bytes;

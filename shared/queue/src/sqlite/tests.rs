@@ -42,11 +42,6 @@ async fn next_text(consumer: &mut Box<dyn Consumer>) -> String {
     text
 }
 
-/// Returns true if nothing comes while the consumer looks several times.
-async fn stays_empty(consumer: &mut Box<dyn Consumer>) -> bool {
-    timeout(Duration::from_millis(100), consumer.next()).await.is_err()
-}
-
 /// Leaves what a dead process leaves: no heartbeat, and no delivery given back.
 async fn die(queue: SqliteQueue, deliveries: Vec<Delivery>) {
     if let Some(task) = queue.maintenance.lock().await.take() {
@@ -179,24 +174,6 @@ async fn a_reopened_file_keeps_waiting_delayed_and_dead_messages() {
 }
 
 #[tokio::test]
-async fn messages_come_in_order_and_a_delayed_one_at_the_end_of_its_lane() {
-    let dir = TempDir::new().unwrap();
-    let queue = open(&dir).await;
-    let delay = Duration::from_millis(200);
-    let since = Instant::now();
-    queue.publish_later(Lane::Jobs, "late".into(), delay).await.unwrap();
-    for i in 0..100 {
-        queue.publish(Lane::Jobs, format!("{i}").into()).await.unwrap();
-    }
-    let mut consumer = queue.consume(Lane::Jobs, 7).await.unwrap();
-    for i in 0..100 {
-        assert_eq!(next_text(&mut consumer).await, format!("{i}"));
-    }
-    assert_eq!(next_text(&mut consumer).await, "late");
-    assert!(since.elapsed() >= delay);
-}
-
-#[tokio::test]
 async fn two_processes_share_a_lane_and_each_message_comes_once() {
     let dir = TempDir::new().unwrap();
     let (one, two) = (open(&dir).await, open(&dir).await);
@@ -225,27 +202,6 @@ async fn two_processes_share_a_lane_and_each_message_comes_once() {
 }
 
 #[tokio::test]
-async fn a_dropped_delivery_comes_back_and_prefetch_is_never_exceeded() {
-    let dir = TempDir::new().unwrap();
-    let queue = open(&dir).await;
-    for text in ["a", "b", "c"] {
-        queue.publish(Lane::Jobs, text.into()).await.unwrap();
-    }
-    let mut consumer = queue.consume(Lane::Jobs, 2).await.unwrap();
-    let (a, b) = (next(&mut consumer).await, next(&mut consumer).await);
-    assert_eq!(a.deliveries, 1);
-    assert!(stays_empty(&mut consumer).await, "a third came although two are undecided");
-    drop(a);
-    let again = next(&mut consumer).await;
-    assert_eq!(again.deliveries, 2);
-    assert_eq!(again.payload, "a");
-    again.ack().await.unwrap();
-    b.requeue().await.unwrap();
-    assert_eq!(next_text(&mut consumer).await, "b");
-    assert_eq!(next_text(&mut consumer).await, "c");
-}
-
-#[tokio::test]
 async fn what_was_not_handed_out_goes_back_uncounted_when_its_consumer_is_cancelled_or_dropped() {
     let dir = TempDir::new().unwrap();
     let queue = open(&dir).await;
@@ -263,20 +219,6 @@ async fn what_was_not_handed_out_goes_back_uncounted_when_its_consumer_is_cancel
     }
     assert_eq!(queue.depth(Lane::Jobs).await.unwrap(), 0);
     assert_eq!(queue.dead(10).await.unwrap(), []);
-}
-
-#[tokio::test]
-async fn dead_letters_are_replayed_by_the_ids_that_they_have_here() {
-    let dir = TempDir::new().unwrap();
-    let queue = open(&dir).await;
-    queue.publish_dead(Lane::Tasks, "poison".into(), "unreadable").await.unwrap();
-    let dead = queue.dead(10).await.unwrap();
-    let mut consumer = queue.consume(Lane::Tasks, 1).await.unwrap();
-    assert_eq!(queue.replay_dead(Some(&["999".into(), "x".into()])).await.unwrap(), 0);
-    assert_eq!(queue.replay_dead(Some(&[dead[0].id.clone()])).await.unwrap(), 1);
-    let replayed = next(&mut consumer).await;
-    assert_eq!(replayed.deliveries, 1, "it begins anew");
-    replayed.ack().await.unwrap();
 }
 
 #[tokio::test]

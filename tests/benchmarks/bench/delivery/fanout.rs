@@ -35,12 +35,8 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
         rounds.add(figure, ceiling);
     }
     ensure!(worker.stop().await.success(), "the worker did not stop well");
-    let (figure, ceiling, ratio) = rounds.medians();
     Ok(vec![Row {
         what: format!("broadcast to discard, {} devices", loaded.size),
-        figure: Figure::new(figure, "devices/s"),
-        ceiling: Some(Figure::new(ceiling, "devices/s")),
-        ratio: Some(ratio),
         target: Target::RatioAtLeast(0.30),
         how: format!(
             "{} broadcasts, one worker, from the POST to the ledger's `done`, a checkpoint every \
@@ -48,6 +44,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
              {CONCURRENT_READS} reads of {BATCH} at once, without sending or ledger",
             env.sizes.rounds
         ),
+        ..rounds.row("devices/s", "devices/s")
     }])
 }
 
@@ -69,11 +66,9 @@ pub(crate) async fn memory(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let row = |what: String, memory: Option<f64>, target| {
         memory.map(|memory| Row {
             what,
-            figure: Figure::new(memory, "MB"),
-            ceiling: None,
-            ratio: None,
             target: Target::AtMost(target),
             how: "the most the process ever had resident (VmHWM)".to_owned(),
+            ..Row::alone(Figure::new(memory, "MB"))
         })
     };
     let rows = [

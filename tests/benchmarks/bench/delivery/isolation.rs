@@ -16,7 +16,7 @@ use super::arrivals::Listener;
 use crate::{
     load::{broadcasts, producer::Connection, pushes::broadcast},
     measure::stats::{Rounds, quantile},
-    report::{Figure, Row, Target},
+    report::{Row, Target},
     setup::{Environment, LoadedApp, Workers},
 };
 
@@ -47,20 +47,15 @@ pub(crate) async fn one_device(env: &Environment) -> anyhow::Result<Vec<Row>> {
             middles.add(quantile(&mut busy, 0.5), quantile(&mut idle, 0.5));
         }
         workers.stop().await?;
-        let row = |what: &str, rounds: &Rounds, target| {
-            let (figure, ceiling, ratio) = rounds.medians();
-            Row {
-                what: format!("one-device push, {what}, {}", workers_text(count)),
-                figure: Figure::new(figure, "ms"),
-                ceiling: Some(Figure::new(ceiling, "ms")),
-                ratio: Some(ratio),
-                target,
-                how: format!(
-                    "{} x {} pushes, from the POST to the arrival at an MQTT device, while \
+        let row = |what: &str, rounds: &Rounds, target| Row {
+            what: format!("one-device push, {what}, {}", workers_text(count)),
+            target,
+            how: format!(
+                "{} x {} pushes, from the POST to the arrival at an MQTT device, while \
                      broadcasts to {} devices run. Ceiling, in turn: the same, idle",
-                    env.sizes.rounds, env.sizes.isolated, loaded.size
-                ),
-            }
+                env.sizes.rounds, env.sizes.isolated, loaded.size
+            ),
+            ..rounds.row("ms", "ms")
         };
         rows.push(row("p99", &tails, Target::RatioAtMost(3.0)));
         rows.push(row("p50", &middles, Target::None));
@@ -86,18 +81,15 @@ pub(crate) async fn other_app(env: &Environment) -> anyhow::Result<Vec<Row>> {
             rounds.add(quantile(&mut busy?, 0.5), quantile(&mut idle, 0.5));
         }
         workers.stop().await?;
-        let (figure, ceiling, ratio) = rounds.medians();
         rows.push(Row {
             what: format!("another app's broadcast, {}", workers_text(count)),
-            figure: Figure::new(figure, "ms"),
-            ceiling: Some(Figure::new(ceiling, "ms")),
-            ratio: Some(ratio),
             target: Target::RatioAtMost(2.5),
             how: format!(
                 "median of {} broadcasts to {} devices, from the POST to `done`, while \
                  broadcasts to {} devices run. Ceiling, in turn: the same, idle",
                 env.sizes.fair, env.sizes.other, loaded.size
             ),
+            ..rounds.row("ms", "ms")
         });
     }
     Ok(rows)

@@ -11,7 +11,7 @@ use crate::{
     ceiling::raw_mqtt_client::{self, CONNECTIONS, WINDOW},
     load::{broadcasts, embedded_broker::EmbeddedBroker, mqtt_device},
     measure::stats::Rounds,
-    report::{Figure, Row, Target},
+    report::{Row, Target},
     setup::{Environment, LoadedApp, population},
 };
 
@@ -72,12 +72,8 @@ async fn measure(
         rounds.add(figure, ceiling);
     }
     ensure!(worker.stop().await.success(), "the worker did not stop well");
-    let (figure, ceiling, ratio) = rounds.medians();
     Ok(Row {
         what: format!("broadcast over MQTT to {name}"),
-        figure: Figure::new(figure, "devices/s"),
-        ceiling: Some(Figure::new(ceiling, "messages/s")),
-        ratio: Some(ratio),
         target,
         how: format!(
             "{} devices, one worker, QoS 1, {} rounds; all messages are received. Ceiling, \
@@ -85,5 +81,6 @@ async fn measure(
              {CONNECTIONS} connections with {WINDOW} in flight each",
             loaded.size, env.sizes.rounds
         ),
+        ..rounds.row("devices/s", "messages/s")
     })
 }

@@ -70,12 +70,8 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     }
     workers.stop().await?;
 
-    let (figure, ceiling, ratio) = rounds.medians();
     let mut rows = vec![Row {
         what: format!("pushes to {NAMED} named devices"),
-        figure: Figure::new(figure, "devices/s"),
-        ceiling: Some(Figure::new(ceiling, "records/s")),
-        ratio: Some(ratio),
         target: Target::RatioAtLeast(0.5),
         how: format!(
             "{} x {pushes} pushes over {CONNECTIONS} connections, one worker, discarded, from the \
@@ -84,6 +80,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
              string it lies in, {REQUEST_RECORDS} a request, {REQUESTS_IN_FLIGHT} requests in flight",
             env.sizes.rounds, loaded.size
         ),
+        ..rounds.row("devices/s", "records/s")
     }];
     if costs.iter().all(|costs| !costs.is_empty()) {
         let [worker, redis, raw] = costs.map(median);

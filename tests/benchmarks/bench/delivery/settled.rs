@@ -78,12 +78,9 @@ async fn full_load(
         }
         workers.stop().await?;
     }
-    let (figure, ceiling, ratio) = rounds.medians();
+    let highest = rounds.medians().0;
     let mut rows = vec![Row {
         what: "small pushes, settled end to end".to_owned(),
-        figure: Figure::new(figure, "pushes/s"),
-        ceiling: Some(Figure::new(ceiling, "pushes/s")),
-        ratio: Some(ratio),
         target: Target::RatioAtLeast(0.55),
         how: format!(
             "wrk, {CONNECTIONS} connections, pushes to one of {} devices that are discarded, {} x \
@@ -92,6 +89,7 @@ async fn full_load(
             bodies.len(),
             env.sizes.rounds,
         ),
+        ..rounds.row("pushes/s", "pushes/s")
     }];
     if !alone.is_empty() {
         let [ingest, rabbitmq, worker, redis] = costs.map(median);
@@ -114,13 +112,11 @@ async fn full_load(
     }
     rows.push(Row {
         what: "small pushes, ledger of a finished one".to_owned(),
-        figure: Figure::new(median(bytes), "bytes/push"),
-        ceiling: None,
-        ratio: None,
         target: Target::AtMost(32.0),
         how: "what Redis allocated more after the run, by the pushes of it".to_owned(),
+        ..Row::alone(Figure::new(median(bytes), "bytes/push"))
     });
-    Ok((rows, figure))
+    Ok((rows, highest))
 }
 
 /// Returns how long a push takes to its device while others are delivered at this rate.
@@ -147,22 +143,16 @@ async fn moderate_load(
     }
     workers.stop().await?;
     let reached = median(rates);
-    let row = |what: &str, rounds: &Rounds| {
-        let (figure, ceiling, ratio) = rounds.medians();
-        Row {
-            what: format!("one-device push under moderate load, {what}"),
-            figure: Figure::new(figure, "ms"),
-            ceiling: Some(Figure::new(ceiling, "ms")),
-            ratio: Some(ratio),
-            target: Target::None,
-            how: format!(
-                "{} x {count} pushes, from the POST to the arrival at an MQTT device, while \
+    let row = |what: &str, rounds: &Rounds| Row {
+        what: format!("one-device push under moderate load, {what}"),
+        how: format!(
+            "{} x {count} pushes, from the POST to the arrival at an MQTT device, while \
                  {reached:.0} others a second are settled, {:.0} % of the most. Ceiling, in turn: \
                  the same, alone",
-                env.sizes.rounds,
-                100.0 * MODERATE,
-            ),
-        }
+            env.sizes.rounds,
+            100.0 * MODERATE,
+        ),
+        ..rounds.row("ms", "ms")
     };
     Ok(vec![row("p50", &middles), row("p99", &tails)])
 }

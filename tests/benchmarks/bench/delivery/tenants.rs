@@ -11,7 +11,7 @@ use super::{arrivals::Listener, isolation::BackgroundBroadcasts};
 use crate::{
     load::{Producer, attacks::Attack},
     measure::stats::{Rounds, quantile},
-    report::{Figure, Row, Target},
+    report::{Row, Target},
     setup::{Environment, LoadedApp, Workers},
 };
 
@@ -107,12 +107,8 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
 }
 
 fn row(worst: Worst, rounds: &Rounds, env: &Environment, devices: usize) -> Row {
-    let (figure, ceiling, ratio) = rounds.medians();
     Row {
         what: format!("another tenant's push, p99, during {}", worst.text()),
-        figure: Figure::new(figure, "ms"),
-        ceiling: Some(Figure::new(ceiling, "ms")),
-        ratio: Some(ratio),
         target: Target::RatioAtMost(3.0),
         how: format!(
             "{} x {} pushes, from the POST to the arrival at an MQTT device. The hostile app may \
@@ -120,5 +116,6 @@ fn row(worst: Worst, rounds: &Rounds, env: &Environment, devices: usize) -> Row 
              from another address and reconnect. Ceiling, in turn: the same, idle",
             env.sizes.rounds, env.sizes.isolated
         ),
+        ..rounds.row("ms", "ms")
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     load::{broadcasts, producer::Connection, pushes::broadcast},
     measure::stats::Rounds,
-    report::{Figure, Row, Target},
+    report::{Row, Target},
     setup::Environment,
 };
 
@@ -60,12 +60,8 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
         }
         // The broker never answers the rest.
         drop(worker);
-        let (figure, ceiling, ratio) = rounds.medians();
         rows.push(Row {
             what: format!("broadcast beside a transport that is {what}"),
-            figure: Figure::new(figure, "ms"),
-            ceiling: Some(Figure::new(ceiling, "ms")),
-            ratio: Some(ratio),
             target: Target::RatioAtMost(1.1),
             how: format!(
                 "from the POST until {OTHERS} devices on `discard` are sent to, beside {TROUBLED} \
@@ -73,6 +69,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
                  that has the former alone",
                 env.sizes.rounds
             ),
+            ..rounds.row("ms", "ms")
         });
     }
     Ok(rows)

@@ -55,31 +55,24 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     }
     let mut rows = Vec::new();
     for (size, rounds) in [(env.sizes.small, &of_small), (env.sizes.big, &of_big)] {
-        let (figure, ceiling, ratio) = rounds.medians();
         rows.push(Row {
             what: format!("targeting, {} devices", Figure::new(size as f64, "").to_string().trim()),
-            figure: Figure::new(figure, "ms/M"),
-            ceiling: Some(Figure::new(ceiling, "ms/M")),
-            ratio: Some(ratio),
             target: if size >= LARGE { Target::AtMost(6.0) } else { Target::None },
             how: format!(
                 "2 countries, 3 languages, 2 brands counted by the index engine, {CONCURRENT_RANGES} ranges \
                  at once, per million devices. Ceiling, in turn: GETRANGE of the same three \
                  columns, {CONCURRENT_RANGES} at once, thrown away",
             ),
+            ..rounds.row("ms/M", "ms/M")
         });
     }
-    let (figure, ceiling, ratio) = of_models.medians();
     rows.push(Row {
         what: "targeting, one of 300 values".to_owned(),
-        figure: Figure::new(figure, "ms/M"),
-        ceiling: Some(Figure::new(ceiling, "ms/M")),
-        ratio: Some(ratio),
-        target: Target::None,
         how: format!(
             "{} devices, 2 models in place of the brands: their column has high bytes too",
             env.sizes.big
         ),
+        ..of_models.row("ms/M", "ms/M")
     });
     let (big, small, ratio) = growth.medians();
     let from_large = env.sizes.small >= LARGE;

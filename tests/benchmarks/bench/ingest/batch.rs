@@ -8,7 +8,7 @@ use push_tests::service::Program;
 use crate::{
     load::pushes::ordinary_push,
     measure::stats::Rounds,
-    report::{Figure, Row, Target},
+    report::{Row, Target},
     setup::{Environment, environment::purge_jobs, population},
 };
 
@@ -43,18 +43,15 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
         ensure!(many >= answered * 0.99, "of {answered} pushes {many} were accepted");
         rounds.add(requests * LINES as f64, single);
     }
-    let (figure, ceiling, ratio) = rounds.medians();
     Ok(vec![Row {
         what: format!("pushes in requests of {LINES}, {BATCH} connections"),
-        figure: Figure::new(figure, "pushes/s"),
-        ceiling: Some(Figure::new(ceiling, "pushes/s")),
-        ratio: Some(ratio),
         target: Target::RatioAtLeast(6.0),
         how: format!(
             "wrk, keep-alive, {} x {:?} each in turn; every answer after the confirm of a durable \
              quorum queue. Over single pushes on {SINGLE} connections to the same ingest",
             env.sizes.rounds, env.sizes.load
         ),
+        ..rounds.row("pushes/s", "pushes/s")
     }])
 }
 

@@ -14,7 +14,7 @@ use crate::{
         pushes::ordinary_push,
     },
     measure::stats::{Rounds, quantile},
-    report::{Figure, Row, Target},
+    report::{Row, Target},
     setup::{Environment, environment::purge_jobs, population},
 };
 
@@ -52,21 +52,16 @@ async fn in_turn(
         tails.add(quantile(&mut ours, 0.99), quantile(&mut theirs, 0.99));
     }
     raw.close().await?;
-    let row = |what: &str, measured: &Rounds, target| {
-        let (figure, ceiling, ratio) = measured.medians();
-        Row {
-            what: format!("one connection, {what}"),
-            figure: Figure::new(figure, "ms"),
-            ceiling: Some(Figure::new(ceiling, "ms")),
-            ratio: Some(ratio),
-            target,
-            how: format!(
-                "{rounds} x {count} pushes one after the other. Ceiling, in turn: a persistent, \
+    let row = |what: &str, measured: &Rounds, target| Row {
+        what: format!("one connection, {what}"),
+        target,
+        how: format!(
+            "{rounds} x {count} pushes one after the other. Ceiling, in turn: a persistent, \
                  mandatory publish of {} bytes to a quorum queue and its confirm, by lapin; both \
                  from one thread",
-                payload.len()
-            ),
-        }
+            payload.len()
+        ),
+        ..measured.row("ms", "ms")
     };
     Ok(vec![row("p50", &middles, Target::RatioAtMost(1.25)), row("p99", &tails, Target::None)])
 }

@@ -144,12 +144,8 @@ impl Kind {
 impl Measured {
     fn rows(self, env: &Environment) -> Vec<Row> {
         let Self { kind, rounds, costs } = self;
-        let (figure, ceiling, ratio) = rounds.medians();
         let mut rows = vec![Row {
             what: format!("registrations, {}", kind.name()),
-            figure: Figure::new(figure, "devices/s"),
-            ceiling: Some(Figure::new(ceiling, "pushes/s")),
-            ratio: Some(ratio),
             target: kind.target(),
             how: format!(
                 "PUT by wrk, {CONNECTIONS} keep-alive connections, {} x {:?} each in turn; at \
@@ -157,6 +153,7 @@ impl Measured {
                  over as many connections",
                 env.sizes.rounds, env.sizes.load, env.sizes.registered
             ),
+            ..rounds.row("devices/s", "pushes/s")
         }];
         if costs.iter().all(|costs| !costs.is_empty()) {
             let [redis, ingest] = costs.map(median);

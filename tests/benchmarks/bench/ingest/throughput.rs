@@ -56,12 +56,8 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
             rounds.add(figure, ceiling);
             rounds_alone.add(alone.producer.wrk(connections, load, &body).await?, ceiling);
         }
-        let (figure, ceiling, ratio) = rounds.medians();
         rows.push(Row {
             what: format!("ingest, {connections} connections"),
-            figure: Figure::new(figure, "pushes/s"),
-            ceiling: Some(Figure::new(ceiling, "requests/s")),
-            ratio: Some(ratio),
             target: Target::RatioAtLeast(target),
             how: format!(
                 "wrk, keep-alive, {} x {:?} each in turn; every 200 after the confirm of a \
@@ -69,19 +65,16 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
                  and answers as many bytes",
                 env.sizes.rounds, env.sizes.load
             ),
+            ..rounds.row("pushes/s", "requests/s")
         });
-        let (figure, ceiling, ratio) = rounds_alone.medians();
         rows.push(Row {
             what: format!("ingest, {connections} connections, no broker beside it"),
-            figure: Figure::new(figure, "pushes/s"),
-            ceiling: Some(Figure::new(ceiling, "requests/s")),
-            ratio: Some(ratio),
-            target: Target::None,
             how: format!(
                 "ingest with a queue that takes no processor time and confirms after {confirm:.2?}, \
                  as RabbitMQ does for a message of {} pushes when nothing else runs",
                 connections / 2
             ),
+            ..rounds_alone.row("pushes/s", "requests/s")
         });
         if ours.is_empty() {
             continue;

@@ -40,7 +40,6 @@ impl Store {
         false
     }
 
-    /// All slots, as ranges.
     pub(crate) fn extent(&self) -> Vec<SlotRange> {
         let slots = |slots: &Vec<_>| u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let ranges = (0..).zip(&self.shards);
@@ -48,7 +47,6 @@ impl Store {
         ranges.filter(|range| range.to > 0).collect()
     }
 
-    /// The transports that devices have.
     pub(crate) fn transports(&self) -> Vec<TransportExtent> {
         let has = |transport: &TransportKind| {
             self.registered().any(|person| person.device.transport == *transport)

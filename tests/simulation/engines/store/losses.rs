@@ -44,7 +44,6 @@ impl Store {
         self.journal.len()
     }
 
-    /// The message that was written last.
     pub(crate) fn last_written(&self) -> Option<MessageId> {
         self.journal.last().map(|undo| undo.message)
     }
@@ -95,7 +94,6 @@ impl Store {
         custody.lost_write(saved, message, touched);
     }
 
-    /// Returns what the index lost of a message.
     pub(crate) fn lost_writes(&self, message: &MessageId) -> LostWrites {
         self.lost_writes.get(message).copied().unwrap_or_default()
     }

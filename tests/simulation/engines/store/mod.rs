@@ -45,7 +45,6 @@ pub(crate) enum Write {
 }
 
 impl Write {
-    /// The message that it is about.
     pub(crate) fn message(&self) -> Option<MessageId> {
         match self {
             Self::Open(opened) => Some(opened.message_id),
@@ -88,7 +87,6 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The ledger of a message.
     pub(crate) fn entry(&self, message: &MessageId) -> Option<&Entry> {
         self.ledger.get(message)
     }

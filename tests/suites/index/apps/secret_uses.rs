@@ -3,18 +3,9 @@
 use std::collections::BTreeMap;
 
 use push_index::Index;
-use push_model::{
-    app::{App, AppKey},
-    secret::Secret,
-    time::UnixMillis,
-};
+use push_model::{app::AppKey, time::UnixMillis};
 
-use crate::index::support::{NOW, app};
-
-async fn create(index: &dyn Index) -> AppKey {
-    assert!(index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap());
-    AppKey::from(&index.app(&app()).await.unwrap().unwrap())
-}
+use crate::index::support::{app, create};
 
 fn uses(of: &[(&str, u64)]) -> BTreeMap<String, UnixMillis> {
     of.iter().map(|(name, at)| ((*name).to_owned(), UnixMillis(*at))).collect()

@@ -4,21 +4,14 @@ use std::time::Duration;
 
 use push_index::Index;
 use push_model::{
-    app::{App, AppKey},
     ledger::Retention,
-    secret::Secret,
     time::UnixMillis,
     usage::{Usage, UsageCounts, UsageHour, UsageKind},
 };
 
-use crate::index::support::{NOW, app};
+use crate::index::support::{app, create};
 
 const RETENTION: Retention = Retention::all(Duration::from_hours(3));
-
-async fn create(index: &dyn Index) -> AppKey {
-    assert!(index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap());
-    AppKey::from(&index.app(&app()).await.unwrap().unwrap())
-}
 
 fn counts(kind: UsageKind, at: UnixMillis, accepted: i64, closed: i64) -> (UsageHour, UsageCounts) {
     let hour = UsageHour::of(kind, at);

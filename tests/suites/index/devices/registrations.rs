@@ -5,26 +5,16 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use push_index::{Devices, Index, IndexError, Put, PutRefused, redis::RedisIndex};
-use push_model::{
-    app::{App, AppKey},
-    device::Device,
-    secret::Secret,
-    time::UnixMillis,
-};
+use push_model::{app::AppKey, device::Device, time::UnixMillis};
 use push_tests::{eventually, namespace, redis_url, servers::Redis};
 use tokio::{task::yield_now, time::timeout};
 
-use crate::index::support::{NOW, admin, app, ask, changes, client, device, key};
+use crate::index::support::{NOW, admin, app, ask, changes, client, create, device, key};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn of_country(id: &str, country: &str) -> Device {
     device(id, &[("country", country)])
-}
-
-async fn create(index: &dyn Index) -> AppKey {
-    assert!(index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap());
-    AppKey::from(&index.app(&app()).await.unwrap().unwrap())
 }
 
 /// Registers each of these devices in a call of its own, all at the same time.

@@ -11,7 +11,7 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::steps::{SAVED, all_sent, at, new_entry, partitions, recall, sent};
+use super::steps::{SAVED, all_sent, at, begun, new_entry, partitions, recall, sent};
 use crate::index::support::{app, key};
 
 pub(crate) async fn the_first_to_begin_an_entry_decides_what_it_says(ledger: &dyn Ledger) {
@@ -53,10 +53,7 @@ pub(crate) async fn the_first_plan_stays_in_force(ledger: &dyn Ledger) {
 pub(crate) async fn counts_and_checkpoint_are_saved_together_and_only_from_where_the_batch_began(
     ledger: &dyn Ledger,
 ) {
-    let new = new_entry();
-    let message = &new.message_id;
-    ledger.begin(&new).await.unwrap();
-    ledger.plan(&key(), message, &partitions(2)).await.unwrap();
+    let message = &begun(ledger, 2).await;
 
     let large = at(1, u32::MAX);
     assert_eq!(
@@ -96,10 +93,7 @@ pub(crate) async fn counts_and_checkpoint_are_saved_together_and_only_from_where
 pub(crate) async fn of_two_workers_at_one_partition_one_saves_and_the_other_is_told(
     ledger: &dyn Ledger,
 ) {
-    let new = new_entry();
-    let message = &new.message_id;
-    ledger.begin(&new).await.unwrap();
-    ledger.plan(&key(), message, &partitions(1)).await.unwrap();
+    let message = &begun(ledger, 1).await;
     let (first, second) = (sent(0, at(0, 0), at(1, 100), 7), sent(0, at(0, 0), at(1, 90), 6));
     let app_id = key();
     let both = tokio::join!(
@@ -144,10 +138,7 @@ pub(crate) async fn a_claim_is_part_of_what_a_step_follows_on(ledger: &dyn Ledge
 }
 
 pub(crate) async fn leftovers_stay_until_a_step_replaces_them(ledger: &dyn Ledger) {
-    let new = new_entry();
-    let message = &new.message_id;
-    ledger.begin(&new).await.unwrap();
-    ledger.plan(&key(), message, &partitions(1)).await.unwrap();
+    let message = &begun(ledger, 1).await;
     let leftovers = vec![Leftover {
         attempt: 1,
         unanswered: 2,

@@ -131,7 +131,8 @@ pub(crate) async fn what_never_closes_keeps_no_other_entry_from_being_evicted(le
 pub(crate) async fn a_push_that_was_tried_again_takes_no_more_than_others(ledger: &dyn Ledger) {
     const PUSHES: usize = 2000;
     let once: Vec<_> = (0..PUSHES).map(|_| MessageId::issue_named(&app())).collect();
-    join_all(once.iter().map(|message| finish(ledger, message))).await;
+    let key = key();
+    join_all(once.iter().map(|message| finish(ledger, &key, *message))).await;
     let of_once = measure(ledger).await;
     join_all((0..PUSHES).map(|_| finish_by_retry(ledger, MessageId::issue_named(&app())))).await;
     let of_retried = measure(ledger).await - of_once;
@@ -143,7 +144,7 @@ pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sen
     ledger: &dyn Ledger,
 ) {
     let [at_once, by_retry, open] = [(); 3].map(|()| MessageId::issue_named(&app()));
-    finish(ledger, &at_once).await;
+    finish(ledger, &key(), at_once).await;
     finish_by_retry(ledger, by_retry).await;
     ledger.begin(&new_entry(open)).await.unwrap();
     let other_job = 7;
@@ -161,14 +162,14 @@ pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sen
 
     // With a time to live of 0 or by a clock that is behind, it is sent shortly after its expiry.
     let just_expired = MessageId::issue_named(&app());
-    finish(ledger, &just_expired).await;
+    finish(ledger, &key(), just_expired).await;
     let shortly_after = UnixMillis::now().plus(Duration::from_mins(60)).plus_seconds(30);
     rounds_at(ledger, 0, shortly_after).await;
     assert!(ledger.was_evicted(&key(), &just_expired, 0).await.unwrap());
 
     // What has expired long ago is not sent again, so nothing has to be remembered of it.
     let expired = MessageId::issue_named(&app());
-    finish(ledger, &expired).await;
+    finish(ledger, &key(), expired).await;
     rounds_at(ledger, 0, UnixMillis::now().plus(Duration::from_hours(2))).await;
     assert_eq!(entry(ledger, &expired).await, None);
     assert!(!ledger.was_evicted(&key(), &expired, 0).await.unwrap());

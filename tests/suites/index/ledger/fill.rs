@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use push_index::Ledger;
 use push_model::{
+    app::AppKey,
     ids::{AudienceKind, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Claim, Counts, Entry, EvictionRound, NewEntry, Outcomes,
@@ -52,9 +53,10 @@ pub(super) fn new_entry(message_id: MessageId) -> NewEntry {
     }
 }
 
-/// Begins the entry of a message to one device, and closes it.
-pub(super) async fn finish(ledger: &dyn Ledger, message: &MessageId) {
-    let entry = ledger.begin(&new_entry(*message)).await.unwrap();
+/// Begins the entry of an app's message to one device, and closes it.
+pub(super) async fn finish(ledger: &dyn Ledger, app: &AppKey, message: MessageId) {
+    let new = NewEntry { app: app.clone(), ..new_entry(message) };
+    let entry = ledger.begin(&new).await.unwrap();
     let outcomes = Outcomes { sent: 1, ..Outcomes::default() };
     let step = Advance {
         dedup_nonce: 0,
@@ -65,8 +67,8 @@ pub(super) async fn finish(ledger: &dyn Ledger, message: &MessageId) {
         counts: Counts { targeted: 1, outcomes, ..Counts::default() },
         keep_until: None,
     };
-    let advanced = ledger.advance(&key(), message, &step).await.unwrap();
-    assert_eq!(advanced, AdvanceOutcome::Saved { recalled: false });
+    let advanced = ledger.advance(app, &message, &step).await.unwrap();
+    assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
 }
 
 /// Closed entries for the messages of so many steps; their ids by step, the oldest first.
@@ -75,12 +77,12 @@ pub(super) async fn write(
     beginning: UnixMillis,
     steps: usize,
 ) -> Vec<Vec<MessageId>> {
-    let mut all = Vec::new();
+    let (mut all, key) = (Vec::new(), key());
     for step in 0..steps {
         let at = beginning.plus(APART * step as u32);
         let ids: Vec<_> =
             (0..EACH).map(|_| MessageId::issue_at(&app(), AudienceKind::Named, at)).collect();
-        join_all(ids.iter().map(|id| finish(ledger, id))).await;
+        join_all(ids.iter().map(|id| finish(ledger, &key, *id))).await;
         all.push(ids);
     }
     all
@@ -90,7 +92,6 @@ pub(super) async fn entry(ledger: &dyn Ledger, message: &MessageId) -> Option<En
     ledger.entry(&key(), message).await.unwrap()
 }
 
-/// Returns how many messages of each step have an entry.
 pub(super) async fn kept(ledger: &dyn Ledger, steps: &[Vec<MessageId>]) -> Vec<usize> {
     let mut kept = Vec::new();
     for ids in steps {

@@ -49,11 +49,12 @@ pub(crate) async fn an_id_from_the_future_hides_no_message_that_waits(ledger: &d
     assert_eq!(recall(&ids[0]).await, RecallOutcome::Unknown);
     assert_eq!(entry(ledger, &ids[0]).await, None, "and leaves no entry");
     // Nor if a worker was given such a message and finished it.
-    join_all(ids.iter().map(|id| finish(ledger, id))).await;
+    let key = key();
+    join_all(ids.iter().map(|id| finish(ledger, &key, *id))).await;
     rounds(ledger, 0).await;
     for id in &ids {
         assert_eq!(entry(ledger, id).await, None);
-        assert!(ledger.evicted_until(&key(), id).await.unwrap() <= Some(UnixMillis::now()));
+        assert!(ledger.evicted_until(&key, id).await.unwrap() <= Some(UnixMillis::now()));
     }
 }
 

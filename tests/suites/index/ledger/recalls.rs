@@ -9,14 +9,11 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::steps::{BUT_RECALLED, all_sent, at, new_entry, partitions, recall, sent};
+use super::steps::{BUT_RECALLED, all_sent, at, begun, new_entry, partitions, recall, sent};
 use crate::index::support::key;
 
 pub(crate) async fn a_recall_is_told_to_every_batch_that_follows(ledger: &dyn Ledger) {
-    let new = new_entry();
-    let message = &new.message_id;
-    ledger.begin(&new).await.unwrap();
-    ledger.plan(&key(), message, &partitions(1)).await.unwrap();
+    let message = &begun(ledger, 1).await;
     ledger.advance(&key(), message, &sent(0, at(0, 0), at(1, 5), 5)).await.unwrap();
     let when = UnixMillis::now();
     let outcome = ledger.recall(&key(), message, &recall(when)).await.unwrap();
@@ -34,10 +31,7 @@ pub(crate) async fn a_recall_is_told_to_every_batch_that_follows(ledger: &dyn Le
 }
 
 pub(crate) async fn what_has_an_outcome_cannot_be_recalled(ledger: &dyn Ledger) {
-    let new = new_entry();
-    let message = &new.message_id;
-    ledger.begin(&new).await.unwrap();
-    ledger.plan(&key(), message, &partitions(2)).await.unwrap();
+    let message = &begun(ledger, 2).await;
     let mut batch = all_sent(0, 1);
     batch.counts.targeted = 2;
     batch.counts.outcomes.fail(FailReason::Refused);

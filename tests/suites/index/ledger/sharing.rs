@@ -6,14 +6,11 @@ use push_index::Ledger;
 use push_model::{
     app::AppKey,
     ids::{AppTag, AudienceKind, MessageId, PageField},
-    ledger::{
-        Advance, AdvanceOutcome, Counts, EarlyRecall, NewEntry, Outcomes, PartitionState, Recall,
-        RecallOutcome,
-    },
+    ledger::{EarlyRecall, NewEntry, Recall, RecallOutcome},
     time::UnixMillis,
 };
 
-use super::fill::{APART, beginning, measure, new_entry, rounds};
+use super::fill::{APART, beginning, finish, measure, new_entry, rounds};
 use crate::index::support::{app, key};
 
 fn named(name: &str) -> AppKey {
@@ -24,24 +21,6 @@ fn entry_of(app: &AppKey, message: MessageId) -> NewEntry {
     NewEntry { app: app.clone(), ..new_entry(message) }
 }
 
-/// Begins the entry of a message to one device, and closes it.
-async fn finish(ledger: &dyn Ledger, app: &AppKey, message: MessageId) {
-    let entry = ledger.begin(&entry_of(app, message)).await.unwrap();
-    let outcomes = Outcomes { sent: 1, ..Outcomes::default() };
-    let step = Advance {
-        dedup_nonce: 0,
-        partition: 0,
-        from: entry.partition(0).state,
-        to: PartitionState::ENDED,
-        leftovers: None,
-        counts: Counts { targeted: 1, outcomes, ..Counts::default() },
-        keep_until: None,
-    };
-    let advanced = ledger.advance(app, &message, &step).await.unwrap();
-    assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
-}
-
-/// Returns how many of these messages have an entry.
 async fn kept(ledger: &dyn Ledger, app: &AppKey, messages: &[MessageId]) -> usize {
     let entries = stream::iter(messages).map(|message| ledger.entry(app, message));
     entries

@@ -1,5 +1,6 @@
 //! Entries and the steps of their partitions, as the tests of the ledger begin and take them.
 
+use push_index::Ledger;
 use push_model::{
     ids::MessageId,
     ledger::{
@@ -29,6 +30,14 @@ pub(super) fn new_entry() -> NewEntry {
         claim: None,
         replaces: None,
     }
+}
+
+/// Begins an entry with a plan of so many partitions.
+pub(super) async fn begun(ledger: &dyn Ledger, partitions: u32) -> MessageId {
+    let new = new_entry();
+    ledger.begin(&new).await.unwrap();
+    ledger.plan(&key(), &new.message_id, &self::partitions(partitions)).await.unwrap();
+    new.message_id
 }
 
 /// The state of a partition after so many steps, with its checkpoint at this slot.

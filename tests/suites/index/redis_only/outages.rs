@@ -43,17 +43,49 @@ async fn works(index: &dyn Index) {
     assert_eq!(scan_all(index, &key(), &Targeting::all_devices(), NOW, 10).await, ["c"]);
 }
 
-#[tokio::test]
-async fn a_redis_that_was_killed_is_an_error_in_time_and_works_again_after_its_restart() {
-    let mut server = Redis::start().await.unwrap();
-    let index = RedisIndex::connect(&server.url(), &namespace(), SETTINGS).await.unwrap();
+/// Each call fails in time while the server is away, and the index works again when it is back.
+async fn survives<T>(
+    index: RedisIndex,
+    mut server: T,
+    goes: fn(&mut T),
+    returns: impl AsyncFn(&mut T),
+) {
     works(&index).await;
-    server.kill();
+    goes(&mut server);
     fails_in_time(&index).await;
     fails_in_time(&index).await;
-    server.restart().await.unwrap();
+    returns(&mut server).await;
     comes_back(&index).await;
     works(&index).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_was_killed_is_an_error_in_time_and_works_again_after_its_restart() {
+    let server = Redis::start().await.unwrap();
+    let index = RedisIndex::connect(&server.url(), &namespace(), SETTINGS).await.unwrap();
+    survives(index, server, Redis::kill, async |server| server.restart().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_froze_is_an_error_in_time_and_works_again_once_it_thaws() {
+    let server = Redis::start().await.unwrap();
+    let index = RedisIndex::connect(&server.url(), &namespace(), SETTINGS).await.unwrap();
+    let freeze = |server: &mut Redis| server.freeze().unwrap();
+    survives(index, server, freeze, async |server| server.thaw().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_cluster_whose_nodes_were_all_killed_works_again_after_their_restart() {
+    let cluster = RedisCluster::start().await.unwrap();
+    let index = RedisIndex::connect(&cluster.url(), &namespace(), SETTINGS).await.unwrap();
+    let kill = |cluster: &mut RedisCluster| cluster.nodes().iter_mut().for_each(Redis::kill);
+    survives(index, cluster, kill, async |cluster| {
+        for node in cluster.nodes() {
+            node.restart().await.unwrap();
+        }
+        cluster.wait_until_whole().await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -67,19 +99,6 @@ async fn a_restart_while_nothing_was_asked_is_not_noticed_by_readers() {
 }
 
 #[tokio::test]
-async fn a_redis_that_froze_is_an_error_in_time_and_works_again_once_it_thaws() {
-    let server = Redis::start().await.unwrap();
-    let index = RedisIndex::connect(&server.url(), &namespace(), SETTINGS).await.unwrap();
-    works(&index).await;
-    server.freeze().unwrap();
-    fails_in_time(&index).await;
-    fails_in_time(&index).await;
-    server.thaw().unwrap();
-    comes_back(&index).await;
-    works(&index).await;
-}
-
-#[tokio::test]
 async fn a_redis_that_lost_its_scripts_gets_them_again() {
     let server = Redis::start().await.unwrap();
     let index = RedisIndex::connect(&server.url(), &namespace(), SETTINGS).await.unwrap();
@@ -87,24 +106,6 @@ async fn a_redis_that_lost_its_scripts_gets_them_again() {
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
-    works(&index).await;
-}
-
-#[tokio::test]
-async fn a_cluster_whose_nodes_were_all_killed_works_again_after_their_restart() {
-    let mut cluster = RedisCluster::start().await.unwrap();
-    let index = RedisIndex::connect(&cluster.url(), &namespace(), SETTINGS).await.unwrap();
-    works(&index).await;
-    for node in cluster.nodes() {
-        node.kill();
-    }
-    fails_in_time(&index).await;
-    fails_in_time(&index).await;
-    for node in cluster.nodes() {
-        node.restart().await.unwrap();
-    }
-    cluster.wait_until_whole().await.unwrap();
-    comes_back(&index).await;
     works(&index).await;
 }
 
@@ -146,24 +147,6 @@ async fn a_server_that_is_not_there_is_an_error_at_connect() {
         assert!(matches!(error, IndexError::Unreachable(_)), "{url}: {error:?}");
         assert!(started.elapsed() < BOUND, "{url}: after {:?}", started.elapsed());
     }
-}
-
-#[tokio::test]
-async fn doctor_names_the_settings_that_would_lose_devices() {
-    let server = Redis::start().await.unwrap();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    for (name, value) in [("maxmemory-policy", "allkeys-lru"), ("appendonly", "no")] {
-        let mut set = redis::cmd("CONFIG");
-        set.arg("SET").arg(name).arg(value).query_async::<()>(&mut connection).await.unwrap();
-    }
-    let index = RedisIndex::connect(&server.url(), &namespace(), SETTINGS).await.unwrap();
-    let findings = index.inspect().await.unwrap();
-    let level = |subject: &str| findings.iter().find(|f| f.subject == subject).unwrap().level;
-    assert_eq!(level("redis version"), Level::Ok);
-    assert_eq!(level("redis clock"), Level::Ok);
-    assert_eq!(level("maxmemory-policy"), Level::Error);
-    assert_eq!(level("appendonly"), Level::Warning);
 }
 
 #[tokio::test]

@@ -13,13 +13,11 @@ use crate::ingest::support::{
 
 const NDJSON: &str = "application/x-ndjson";
 
-/// A request with these lines.
 pub(crate) fn batch_request(service: &Service, lines: &[impl AsRef<[u8]>]) -> Request {
     let lines: Vec<&[u8]> = lines.iter().map(AsRef::as_ref).collect();
     batch_request_of(service, [lines.join(&b'\n'), b"\n".to_vec()].concat())
 }
 
-/// A request with this body.
 pub(crate) fn batch_request_of(service: &Service, body: impl AsRef<[u8]>) -> Request {
     Request::new("POST", &format!("/v1/message/push/{APP}/batch"), body)
         .header("Content-Type", NDJSON)

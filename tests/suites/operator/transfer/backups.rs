@@ -94,15 +94,20 @@ async fn nothing_is_restored_of_a_file_that_is_damaged_or_of_a_newer_version() {
     assert!(refused(&other.pushctl(&["app", "show", APP]).await).contains("there is no app"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_restoration_that_is_killed_goes_on() {
+/// So many devices, the store that has them, and the file of its backup.
+async fn backed_up() -> (usize, Embedded, String) {
     let many = many_devices().min(100_000);
     let store = Embedded::with_devices(&crowd(many)).await;
-    let file = store.folder.path().join("app.backup");
-    let file = file.to_str().unwrap();
-    assert!(store.pushctl(&["app", "backup", APP, file]).await.status.success());
+    let file = store.folder.path().join("app.backup").to_str().unwrap().to_owned();
+    assert!(store.pushctl(&["app", "backup", APP, &file]).await.status.success());
+    (many, store, file)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restoration_that_is_killed_goes_on() {
+    let (many, store, file) = backed_up().await;
     let (url, there) = (redis_url(), namespace());
-    let flags = ["--index-url", &url, "--namespace", &there, "app", "restore", file, "--json"];
+    let flags = ["--index-url", &url, "--namespace", &there, "app", "restore", &file, "--json"];
     let flags: Vec<String> = flags.map(str::to_owned).to_vec();
     let log = store.folder.path().join("killed");
     kill_in_the_middle(&flags, &url, &there, &log).await;
@@ -120,15 +125,11 @@ async fn a_restoration_that_is_killed_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_restored_into_an_app_that_is_on_its_way() {
-    let many = many_devices().min(100_000);
-    let store = Embedded::with_devices(&crowd(many)).await;
-    let file = store.folder.path().join("app.backup");
-    let file = file.to_str().unwrap();
-    assert!(store.pushctl(&["app", "backup", APP, file]).await.status.success());
+    let (many, store, file) = backed_up().await;
     let (url, flags) = (redis_url(), store.move_to(&redis_url()));
     let log = store.folder.path().join("killed");
     kill_in_the_middle(&flags, &url, &store.namespace, &log).await;
-    let restore = ["--index-url", &url, "--namespace", &store.namespace, "app", "restore", file];
+    let restore = ["--index-url", &url, "--namespace", &store.namespace, "app", "restore", &file];
     let text = refused(&pushctl_output(&restore).await);
     assert!(text.contains("is on its way here from") && text.contains("app remove"), "{text}");
     let moved = json(&run(&flags).await);

@@ -56,7 +56,6 @@ impl Embedded {
         assert!(done.status.success(), "{}", error(&done));
     }
 
-    /// Returns where it is, as a URL.
     pub(super) fn url(&self) -> String {
         format!("sqlite://{}", self.file().display())
     }
@@ -122,7 +121,6 @@ pub(super) fn crowd(devices: usize) -> String {
     lines
 }
 
-/// A connection to a Redis of the run.
 pub(super) async fn redis(url: &str) -> redis::aio::MultiplexedConnection {
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }

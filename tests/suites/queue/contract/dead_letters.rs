@@ -57,7 +57,7 @@ pub(crate) async fn dead_letters_are_listed_without_being_removed(queue: Engine)
 
 pub(crate) async fn dead_letters_are_replayed_by_name_and_all_together(queue: Engine) {
     let letters = three_dead_letters(&queue).await;
-    let ids = [letters[1].id.clone(), "unknown".to_owned()];
+    let ids = [letters[1].id.clone(), "unknown".to_owned(), "999".to_owned()];
     assert_eq!(queue.replay_dead(Some(&ids)).await.unwrap(), 1);
     let mut tasks = queue.consume(Lane::Tasks, 10).await.unwrap();
     assert_eq!(next_acked(&mut tasks).await, "1");

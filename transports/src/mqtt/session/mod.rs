@@ -48,7 +48,6 @@ const READ_SIZE: usize = 16 * 1024;
 /// Checks for late acknowledgements in one acknowledgement time-out.
 const CHECKS: u32 = 8;
 
-/// The limits of a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SessionLimits {
     pub(super) window: NonZeroU16,

@@ -146,7 +146,6 @@ impl Window {
         given_up
     }
 
-    /// Returns the messages in flight.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &InFlight> {
         self.states.iter().filter_map(|state| match state {
             IdState::InFlight { message, .. } => Some(message),

@@ -76,7 +76,6 @@ fn targets(names: impl IntoIterator<Item = impl ToString>) -> Vec<Target> {
     names.into_iter().map(|name| target(name.to_string())).collect()
 }
 
-/// A transport with all its connections up.
 async fn connected(broker: &ScriptedBroker, settings: MqttSettings) -> MqttTransport {
     let all = (1u64 << (settings.connections + 1)) - 1;
     let transport = MqttTransport::start(broker.url.clone(), settings);

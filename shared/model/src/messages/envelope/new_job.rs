@@ -165,7 +165,6 @@ mod tests {
     use super::*;
     use crate::{ids::MessageId, targeting::Targeting, text::Text, time::UnixMillis};
 
-    /// The job as serde derives it.
     fn derived(payload: &Payload<'_>, audience: &Audience, marks: JobMarks) -> String {
         #[derive(Serialize)]
         struct Derived<'a> {

@@ -227,7 +227,6 @@ impl Entry {
     }
 }
 
-/// The partitions of a new entry.
 fn first_partitions(new: &NewEntry) -> BTreeMap<u32, Partition> {
     let claimed = |claim| {
         let state = PartitionState { claim: Some(claim), ..PartitionState::default() };

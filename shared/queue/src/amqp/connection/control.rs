@@ -28,7 +28,6 @@ impl ControlConnection {
         &self.dialer
     }
 
-    /// Opens a channel.
     pub(crate) async fn channel(&self) -> Result<Channel, AmqpError> {
         let bound = self.dialer.settings.request_timeout;
         let mut connection = self.connection.lock().await;
@@ -62,7 +61,6 @@ impl ControlConnection {
         within(self.dialer.settings.request_timeout, channel.close(200, "done".into())).await
     }
 
-    /// Closes the connection.
     pub(crate) async fn close(&self) {
         if let Some(connection) = self.connection.lock().await.take() {
             let close = connection.close(200, "closing".into());

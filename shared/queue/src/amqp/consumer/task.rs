@@ -63,7 +63,6 @@ pub(super) struct ConsumeTask {
 }
 
 impl ConsumeTask {
-    /// Opens a session.
     pub(super) async fn open(&self) -> Result<Session, AmqpError> {
         let bound = self.dialer.settings.request_timeout;
         let link = self.dialer.open(&format!("consumer of {}", self.lane.name())).await?;

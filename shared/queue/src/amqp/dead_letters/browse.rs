@@ -132,7 +132,6 @@ impl<'a> Browse<'a> {
         Ok(())
     }
 
-    /// Deletes a message of this set.
     pub(super) async fn delete(&mut self, message: DeliveryTag) -> Result<(), AmqpError> {
         let ack = self.channel.basic_ack(message, BasicAckOptions::default());
         within(self.control.dialer().settings.request_timeout, ack).await?;

@@ -49,7 +49,6 @@ const MEMORY: Duration = Duration::from_secs(60);
 /// Pause before a lost connection is opened again.
 const REOPEN: Duration = Duration::from_secs(3);
 
-/// The key of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PolicyKey {
     MessageTtl,

@@ -73,7 +73,6 @@ pub(crate) enum Argument {
 /// A durable quorum queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QueueSpec {
-    /// Its name.
     pub(crate) name: String,
     /// Its arguments, with the queue type among them.
     pub(crate) arguments: Vec<(&'static str, Argument)>,
@@ -115,7 +114,6 @@ pub(crate) struct Topology {
 pub(crate) struct Address {
     /// The exchange; empty for the default one, which routes to the queue named by the key.
     pub(crate) exchange: String,
-    /// The routing key.
     pub(crate) routing_key: String,
 }
 
@@ -126,7 +124,6 @@ impl Names {
         Self { namespace }
     }
 
-    /// The queue of a lane.
     pub(crate) fn lane(&self, lane: Lane) -> String {
         format!("{}.{}", self.namespace, lane.name())
     }
@@ -136,7 +133,6 @@ impl Names {
         Lane::QUEUES.into_iter().find(|lane| self.lane(*lane) == queue)
     }
 
-    /// The queue of dead letters.
     pub(crate) fn dead_letters(&self) -> String {
         format!("{}.dead", self.namespace)
     }
@@ -156,7 +152,6 @@ impl Names {
         format!("{}.policy.{key}", self.namespace)
     }
 
-    /// The delay queues.
     pub(crate) fn delay_queues(&self) -> impl Iterator<Item = String> {
         (0..LEVELS).map(|level| self.delay(level))
     }
@@ -176,12 +171,10 @@ impl Names {
         level.checked_sub(1).map_or_else(|| self.due(), |next| self.delay(next))
     }
 
-    /// The address of a lane.
     pub(crate) fn lane_address(&self, lane: Lane) -> Address {
         Address { exchange: String::new(), routing_key: self.lane(lane) }
     }
 
-    /// The address of the dead letters.
     pub(crate) fn dead_letter_address(&self) -> Address {
         Address { exchange: String::new(), routing_key: self.dead_letters() }
     }
