@@ -43,7 +43,7 @@ pub(super) struct PushHandler {
     pub(super) keys: IdempotencyKeys,
     pub(super) usage: Arc<UsageSync>,
     pub(super) sequence: Sequence,
-    pub(super) publisher: Publisher,
+    pub(super) publisher: Arc<Publisher>,
 }
 
 /// A push whose fields are valid.
