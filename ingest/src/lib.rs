@@ -9,6 +9,7 @@
 //!
 //! What the handlers use on the way:
 //! - `apps`: the cached records of apps, and the state that their limits and quotas need
+//! - `allowance`: the rest of those limits, for answers
 //! - `body`: bodies, read within bounds of size, memory and time
 //! - `index_client`: requests to the index and the ledger, each with a time limit
 //! - `broker_auth`: the answers to MQTT brokers that ask about their clients
@@ -18,6 +19,7 @@
 //! No request is answered 200 before the queue has confirmed a publish that was routed. A client
 //! that hangs up cancels nothing that was handed to the publisher.
 
+mod allowance;
 mod apps;
 mod body;
 mod broker_auth;

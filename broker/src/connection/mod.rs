@@ -1,4 +1,4 @@
-//! One connection, from the first byte to the last: `handshake`, then the `conversation` of a
+//! One connection, from the first byte to the last: `secure` (TLS) and `handshake`, then the `conversation` of a
 //! `device` or a `worker`, over a `link` with its `output`, until its `end`.
 //!
 //! Permit and stream are dropped at its end even if the session continues, so an absent device costs no
@@ -10,6 +10,7 @@ mod end;
 mod handshake;
 mod link;
 mod output;
+mod secure;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -22,7 +23,7 @@ use tokio::{
 };
 use tracing::debug;
 
-pub(super) use self::handshake::WORKER_PACKET;
+pub(super) use self::{handshake::WORKER_PACKET, secure::secure_and_serve};
 use self::{
     end::End,
     handshake::{Client, HandshakeError},

@@ -23,7 +23,8 @@ use super::{
     usage_sync::UsageSync,
 };
 use crate::{
-    apps::{Caller, Logins, MessagePlaces, RateStatus, RecallPermit},
+    allowance::RateStatus,
+    apps::{Caller, Logins, MessagePlaces, RecallPermit},
     head::Head,
     index_client::{IndexClient, Subject},
     rejection::Rejection,

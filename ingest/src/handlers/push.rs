@@ -21,7 +21,8 @@ use super::{
     usage_sync::UsageSync,
 };
 use crate::{
-    apps::{CachedApp, Logins, MessagePlaces, RateStatus},
+    allowance::RateStatus,
+    apps::{CachedApp, Logins, MessagePlaces},
     body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
     message::Push,

@@ -3,7 +3,7 @@
 use push_model::time::UnixMillis;
 use tokio::time::Instant;
 
-use crate::contract::Lifetime;
+use crate::lifetime::Lifetime;
 
 /// The time within which a message may be handed over, and kept by the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,8 +22,8 @@ use clap::{
 use super::{
     config_file::{self, Given},
     older_words,
-    secret::may_hold_secret,
 };
+use crate::values::may_hold_secret;
 
 /// Replaces a value that may hold a password in an error.
 const NOT_SHOWN: &str = "…";
