@@ -41,9 +41,9 @@ impl Blow {
 
 /// A process.
 #[derive(Clone)]
-pub(crate) struct Life(Arc<State>);
+pub(crate) struct Life(Arc<LifeState>);
 
-struct State {
+struct LifeState {
     id: u64,
     world: Arc<World>,
     dead: AtomicBool,
@@ -70,7 +70,7 @@ impl Life {
     /// A new process.
     pub(crate) fn new(world: &Arc<World>) -> Self {
         let session = Session { id: world.new_session(), ended: false };
-        let life = Self(Arc::new(State {
+        let life = Self(Arc::new(LifeState {
             id: session.id,
             world: world.clone(),
             dead: AtomicBool::new(false),

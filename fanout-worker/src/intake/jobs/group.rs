@@ -34,10 +34,10 @@ use crate::{
     intake::disposition::Disposition,
     partition::{
         RunEnd,
-        admission::new_entry,
         batch::Batch,
         claim::OwnedPartition,
         classification::{PriorAttempts, RetryRules, classify},
+        entry::new_entry,
         run::{Answered, OpenBatches, SentBatch},
     },
     spans,

@@ -85,11 +85,11 @@ pub enum KeyFileError {
 #[derive(Debug)]
 pub struct KeyFile {
     path: PathBuf,
-    state: RwLock<State>,
+    state: RwLock<LoadedKeys>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LoadedKeys {
     keys: Arc<KeySet>,
     read: Version,
     /// The version that could not be used, which is logged once; `Some(None)` is a missing file.
@@ -129,7 +129,7 @@ impl KeyFile {
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
         let (keys, read) = read(path)?;
         let keys = Arc::new(keys);
-        let state = State { keys, read, unusable: None, checked: Instant::now() };
+        let state = LoadedKeys { keys, read, unusable: None, checked: Instant::now() };
         Ok(Self { path: path.to_owned(), state: RwLock::new(state) })
     }
 

@@ -1,5 +1,5 @@
-//! Admitting a message for delivery: its ledger entry is begun and its plan is fixed before the
-//! first device is sent to.
+//! Beginning the ledger entry of a message. It is begun, and its plan fixed, before the first device
+//! is sent to.
 //!
 //! Two requests with one `Idempotency-Key` make two copies of a message. The copy that begins the
 //! entry is sent. The second copy is dropped, with one exception: if it has the same body and a
@@ -51,9 +51,9 @@ const TRIES: u32 = 8;
 
 /// The decision about sending this copy of a message.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub(crate) enum EntryOutcome {
     /// The entry is this copy's, and its plan is fixed.
-    Admitted(Box<Entry>, Plan),
+    Ours(Box<Entry>, Plan),
     /// The entry is another copy's and stays so: this copy is dropped.
     Duplicate,
     /// Another copy holds the entry and may end unsent: ask again at this time.
@@ -85,13 +85,13 @@ pub(crate) fn new_entry(
 
 /// Begins the entry of a message and fixes its plan: the given one, or one cut now. If this call
 /// begins the entry, `claim` is the claim of partition 0.
-pub(crate) async fn admit(
+pub(crate) async fn begin_entry(
     context: &Context,
     job: &Job,
     plan: Option<Plan>,
     claim: Option<Claim>,
     hold: &Hold<'_>,
-) -> Result<Admission, RetryError> {
+) -> Result<EntryOutcome, RetryError> {
     let head = &job.head;
     let mut new = new_entry(context, job, plan, claim);
     let mut tries = 0;
@@ -119,14 +119,14 @@ pub(crate) async fn admit(
                     if now > deadline {
                         return Ok(drop_copy(context, job, &entry));
                     }
-                    return Ok(Admission::Deferred(next_look));
+                    return Ok(EntryOutcome::Deferred(next_look));
                 }
                 let at = take_over_at(context, &entry, job);
                 if now < at {
-                    return Ok(Admission::Deferred(next_look.min(at)));
+                    return Ok(EntryOutcome::Deferred(next_look.min(at)));
                 }
                 if tries > TRIES {
-                    return Ok(Admission::Deferred(now));
+                    return Ok(EntryOutcome::Deferred(now));
                 }
                 if take_over(context, job, &entry, hold).await? {
                     new.replaces = Some(dedup_nonce);
@@ -136,7 +136,7 @@ pub(crate) async fn admit(
         }
     };
     if let Some(plan) = entry.plan.clone() {
-        return Ok(Admission::Admitted(Box::new(entry), plan));
+        return Ok(EntryOutcome::Ours(Box::new(entry), plan));
     }
     let plan = match new.plan.clone() {
         Some(plan) => plan,
@@ -154,7 +154,7 @@ pub(crate) async fn admit(
     let fix = || context.ledger.plan(&app, &head.message_id, &plan);
     // `None`: the entry was lost just now. The claim, which comes next, begins it again.
     let plan = context.retrier.ask_index(hold, fix).await?.value.unwrap_or(plan);
-    Ok(Admission::Admitted(Box::new(entry), plan))
+    Ok(EntryOutcome::Ours(Box::new(entry), plan))
 }
 
 /// Returns the number of bytes that the job takes in each of its tasks.
@@ -163,10 +163,10 @@ fn job_bytes(job: &Job) -> u64 {
     u64::try_from(alone).unwrap_or(u64::MAX)
 }
 
-fn drop_copy(context: &Context, job: &Job, entry: &Entry) -> Admission {
+fn drop_copy(context: &Context, job: &Job, entry: &Entry) -> EntryOutcome {
     let Context { metrics, dropped_copies, .. } = context;
     dropped_copies.note(metrics, &job.head.message_id, job.dedup_nonce, entry.dedup_nonce);
-    Admission::Duplicate
+    EntryOutcome::Duplicate
 }
 
 /// Returns true if this copy expires after the copy that holds the entry. Only such a copy may
