@@ -39,15 +39,15 @@ impl Expiry {
         Self::after(end.since(now.wall), now)
     }
 
-    /// Returns the time that is left, by the clock that says less.
-    pub(super) fn left(self, now: Clocks) -> Duration {
+    /// Returns the remaining time, by the clock that says less.
+    pub(super) fn remaining(self, now: Clocks) -> Duration {
         let Self(end) = self;
         end.monotonic.saturating_duration_since(now.monotonic).min(end.wall.since(now.wall))
     }
 
     /// Returns true if the time to live is over.
     pub(super) fn is_over(self, now: Clocks) -> bool {
-        self.left(now).is_zero()
+        self.remaining(now).is_zero()
     }
 }
 
@@ -78,12 +78,12 @@ mod tests {
     fn a_time_to_live_ends_during_a_sleep_and_is_not_extended_by_a_clock_that_is_set_back() {
         let now = Clocks::now();
         let expiry = Expiry::after(TEN, now).unwrap();
-        assert_eq!(expiry.left(now), TEN);
-        assert_eq!(expiry.left(now + TEN / 2), TEN / 2);
-        assert_eq!(expiry.left(now.slept(TEN / 2)), TEN / 2);
+        assert_eq!(expiry.remaining(now), TEN);
+        assert_eq!(expiry.remaining(now + TEN / 2), TEN / 2);
+        assert_eq!(expiry.remaining(now.slept(TEN / 2)), TEN / 2);
         assert!(expiry.is_over(now.slept(TEN)) && expiry.is_over(now + TEN));
         let set_back = Clocks { wall: UnixMillis(now.wall.0 - 3_600_000), ..now };
-        assert_eq!(expiry.left(set_back), TEN);
+        assert_eq!(expiry.remaining(set_back), TEN);
         assert!(expiry.is_over(Clocks { wall: set_back.wall, ..now + TEN }));
         // Messages that were saved before a restart go by the wall clock alone.
         assert_eq!(Expiry::at((now + TEN).wall, now), Some(expiry));

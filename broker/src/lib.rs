@@ -238,8 +238,8 @@ impl Broker {
         self.stop.cancel();
         self.connections.close();
         if timeout(STOP_DEADLINE, self.connections.wait()).await.is_err() {
-            let left = self.connections.len();
-            warn!(left, "MQTT connections did not end in time");
+            let connections = self.connections.len();
+            warn!(connections, "MQTT connections did not end in time");
         }
         self.login_log.log();
         match &self.saving {

@@ -2,18 +2,10 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use push_tls::server::Acceptor;
-use tokio::{
-    net::{TcpListener, TcpSocket, TcpStream},
-    time::timeout_at,
-};
-use tracing::{debug, warn};
+use tokio::net::{TcpListener, TcpSocket};
+use tracing::warn;
 
-use super::{
-    connection::{self, HANDSHAKE_TIMEOUT, Opened},
-    context::Context,
-    proxies::Arrivals,
-};
+use super::{context::Context, proxies::Arrivals};
 
 /// Connections that may wait to be accepted (the listen backlog).
 const BACKLOG: u32 = 4096;
@@ -52,50 +44,6 @@ pub(super) async fn accept(listener: TcpListener, arrivals: Arrivals, context: A
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-        }
-    }
-}
-
-/// Serves a connection, after its TLS handshake if the listener has a certificate.
-pub(super) async fn secure_and_serve(
-    stream: TcpStream,
-    tls: Option<Acceptor>,
-    opened: Opened,
-    context: Arc<Context>,
-) {
-    // Small packets are sent without delay.
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "TCP_NODELAY");
-    }
-    let displaced = opened.permit.displaced();
-    let login_until = opened.at + HANDSHAKE_TIMEOUT;
-    let mut first = [0];
-    let spoke = tokio::select! {
-        spoke = timeout_at(login_until, stream.peek(&mut first)) => spoke,
-        () = displaced.cancelled() => return,
-        () = context.stop.cancelled() => return,
-    };
-    match spoke {
-        Ok(Ok(1..)) => opened.permit.client_spoke(),
-        _ => return debug!(peer = %opened.peer, "an MQTT client has sent nothing"),
-    }
-    let Some(tls) = tls else {
-        return connection::serve(stream, opened, context).await;
-    };
-    let handshake = tls.accept_noticing(stream, || opened.permit.client_greeted());
-    let accepted = tokio::select! {
-        accepted = timeout_at(login_until, handshake) => accepted,
-        () = displaced.cancelled() => return,
-        () = context.stop.cancelled() => return,
-    };
-    let Ok(accepted) = accepted else {
-        return debug!(peer = %opened.peer, "no TLS handshake in time");
-    };
-    match accepted {
-        Ok(stream) => connection::serve(stream, opened, context).await,
-        Err(error) => {
-            let cause = &error as &dyn std::error::Error;
-            debug!(peer = %opened.peer, cause, "MQTT connection refused");
         }
     }
 }

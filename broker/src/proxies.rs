@@ -13,9 +13,8 @@ use tracing::debug;
 
 use super::{
     admission::Admission,
-    connection::{HANDSHAKE_TIMEOUT, Opened},
+    connection::{HANDSHAKE_TIMEOUT, Opened, secure_and_serve},
     context::{Context, Door},
-    listener::secure_and_serve,
 };
 
 /// The bytes by which a PROXY header differs from a TLS handshake and from MQTT.

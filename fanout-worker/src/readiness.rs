@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use push_boot::{
     engines::{watch_index, watch_queue},
-    health::{Health, Need, State},
+    health::{Health, Need, PartState},
 };
 use push_queue::Lane;
 
@@ -24,11 +24,11 @@ pub fn watch(health: &Health, dependencies: &Dependencies) {
             let (transport, all) = (Arc::clone(&transport), all.clone());
             async move {
                 if transport.ready().await {
-                    State::Ok
+                    PartState::Ok
                 } else if all.another_is_ready(kind).await {
-                    State::Degraded("no connection is up; other transports work".to_owned())
+                    PartState::Degraded("no connection is up; other transports work".to_owned())
                 } else {
-                    State::Failed("no connection is up".to_owned())
+                    PartState::Failed("no connection is up".to_owned())
                 }
             }
         });
@@ -42,8 +42,8 @@ pub fn watch(health: &Health, dependencies: &Dependencies) {
     }
 }
 
-fn state(works: bool, why_not: &str) -> State {
-    if works { State::Ok } else { State::Failed(why_not.to_owned()) }
+fn state(works: bool, why_not: &str) -> PartState {
+    if works { PartState::Ok } else { PartState::Failed(why_not.to_owned()) }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //!
 //! What the handlers use on the way:
 //! - `apps`: the cached records of apps, and the state that their limits and quotas need
+//! - `allowance`: the rest of those limits, for answers
 //! - `body`: bodies, read within bounds of size, memory and time
 //! - `index_client`: requests to the index and the ledger, each with a time limit
 //! - `broker_auth`: the answers to MQTT brokers that ask about their clients
@@ -18,6 +19,7 @@
 //! No request is answered 200 before the queue has confirmed a publish that was routed. A client
 //! that hangs up cancels nothing that was handed to the publisher.
 
+mod allowance;
 mod apps;
 mod body;
 mod broker_auth;
@@ -65,16 +67,12 @@ pub enum RunError {
         /// The number of connections that were cut off.
         connections: usize,
     },
-    /// The task that publishes ended, which is a bug of this program. The pushes that waited were
-    /// answered with an error, and the service stopped, so that its supervisor starts it anew.
-    #[error("the publisher failed")]
-    Publisher,
 }
 
 /// Serves until `shutdown`, then finishes what is in work, within the drain deadline.
 ///
 /// # Errors
-/// If connections had to be cut off, or the publisher failed.
+/// If connections had to be cut off.
 pub async fn run(
     settings: Settings,
     listener: impl Into<Listener>,
@@ -88,7 +86,7 @@ pub async fn run(
 /// As [`run`], with metrics that the caller publishes.
 ///
 /// # Errors
-/// If connections had to be cut off, or the publisher failed.
+/// If connections had to be cut off.
 pub async fn run_with_metrics(
     settings: Settings,
     listener: Listener,
@@ -97,18 +95,17 @@ pub async fn run_with_metrics(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> Result<(), RunError> {
-    let (publisher, mut publisher_join_handle) =
-        Publisher::start(Arc::clone(&queue), settings.publisher.clone(), Arc::clone(&metrics));
+    let publisher =
+        Publisher::new(Arc::clone(&queue), settings.publisher.clone(), Arc::clone(&metrics));
+    let publisher = Arc::new(publisher);
     let http = settings.http.clone();
     let drain_deadline = settings.drain_deadline;
-    let handlers = Arc::new(Handlers::new(settings, stores, publisher, Arc::clone(&metrics)));
-    // A token of its own: the server also stops if the publisher fails.
-    let stop = shutdown.child_token();
-    let mut server = Server::new(Arc::clone(&handlers), http, metrics, stop.clone());
+    let handlers =
+        Arc::new(Handlers::new(settings, stores, Arc::clone(&publisher), Arc::clone(&metrics)));
+    let mut server = Server::new(Arc::clone(&handlers), http, metrics, shutdown);
 
     tokio::select! {
         () = server.accept(listener) => {}
-        () = publisher_join_handle.failed() => stop.cancel(),
         () = handlers.login_report.keep_writing() => {}
         () = handlers.usage.keep_exchanging() => {}
         () = handlers.usage.keep_settling(queue) => {}
@@ -116,14 +113,11 @@ pub async fn run_with_metrics(
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
     // What was handed to the publisher by then is published, even if its connection was cut off.
-    let published = publisher_join_handle.finish(deadline).await;
+    publisher.finish(deadline).await;
     // Lost if the index does not answer in time.
     let written =
         async { tokio::join!(handlers.login_report.write(), handlers.usage.exchange_all()) };
     let _ = timeout_at(deadline, written).await;
-    if !published {
-        return Err(RunError::Publisher);
-    }
     match cut_off {
         0 => Ok(()),
         connections => Err(RunError::CutOff { connections }),

@@ -17,7 +17,7 @@ use push_model::{
     ids::{AppId, BadId, MessageId},
 };
 
-use crate::apps::{QuotaUsedUp, RateStatus};
+use crate::allowance::{QuotaUsedUp, RateStatus};
 
 /// The reason why a request is not answered 200.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use push_model::ids::MessageId;
 use serde::Serialize;
 use uuid::fmt::Hyphenated;
 
-use crate::{apps::RateStatus, rejection::Rejection};
+use crate::{allowance::RateStatus, rejection::Rejection};
 
 /// The time that a client should wait after a 503, in seconds.
 pub(crate) const RETRY_AFTER_SECONDS: u64 = 1;

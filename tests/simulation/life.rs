@@ -41,9 +41,9 @@ impl Blow {
 
 /// A process.
 #[derive(Clone)]
-pub(crate) struct Life(Arc<State>);
+pub(crate) struct Life(Arc<LifeState>);
 
-struct State {
+struct LifeState {
     id: u64,
     world: Arc<World>,
     dead: AtomicBool,
@@ -69,7 +69,7 @@ struct Session {
 impl Life {
     pub(crate) fn new(world: &Arc<World>) -> Self {
         let session = Session { id: world.new_session(), ended: false };
-        let life = Self(Arc::new(State {
+        let life = Self(Arc::new(LifeState {
             id: session.id,
             world: world.clone(),
             dead: AtomicBool::new(false),

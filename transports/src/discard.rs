@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use push_model::device::Target;
 
 use super::{
-    contract::{Outcome, Outgoing, Transport},
+    contract::{Outgoing, Transport},
+    outcome::Outcome,
     sending::{PAUSE, Proceed, Sending},
 };
 

@@ -18,7 +18,8 @@ use push_model::{
 use tracing::warn;
 
 use super::{
-    contract::{Outcome, Outgoing, Transport},
+    contract::{Outgoing, Transport},
+    outcome::Outcome,
     sending::Sending,
 };
 

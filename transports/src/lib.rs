@@ -9,7 +9,8 @@
 //! - [`Outcome::Undecided`] for a device whose message left the worker without an answer. Another
 //!   try may send it twice, so the caller makes it later and in small batches.
 //!
-//! - `contract`: the trait, a message and the outcomes
+//! - `contract`: the trait, and a message
+//! - `lifetime`, `outcome`: the time that a message has, and the outcome of one device
 //! - `sending`: the permission to write more, and outcomes that are known early
 //! - `dispatch`: splits a batch by the transport of its devices
 //! - `metrics`: readiness and connections of each transport
@@ -22,15 +23,19 @@ mod contract;
 mod discard;
 mod dispatch;
 pub mod http;
+mod lifetime;
 mod metrics;
 pub mod mqtt;
+mod outcome;
 mod sending;
 mod settings;
 
 pub use self::{
-    contract::{Connections, Lifetime, Outcome, Outgoing, Transport},
+    contract::{Connections, Outgoing, Transport},
     discard::Discard,
     dispatch::{Transports, WaitGuard},
+    lifetime::Lifetime,
+    outcome::Outcome,
     sending::{Answers, FEW, Permission, Proceed, Sending, StopReason, few_of},
     settings::{TransportArgs, TransportSettings, discard_latency},
 };

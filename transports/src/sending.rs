@@ -21,7 +21,7 @@ use push_model::{ledger::RECALL_CHECK, time::UnixMillis};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::contract::{Lifetime, Outcome};
+use super::{lifetime::Lifetime, outcome::Outcome};
 
 /// The time after which a paused transport asks again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);

@@ -122,8 +122,8 @@ impl PendingLogins {
         let before = std::mem::replace(&mut pending.stage, stage);
         let before_since = std::mem::replace(&mut pending.since, since);
         self.change(address, |of_address| {
-            if let Some(left) = of_address.stage(before) {
-                left.remove(&before_since);
+            if let Some(departed) = of_address.stage(before) {
+                departed.remove(&before_since);
             }
             if let Some(reached) = of_address.stage(stage) {
                 reached.insert(since, number);
@@ -137,8 +137,8 @@ impl PendingLogins {
         if let Some(PendingLogin { address, stage, since, .. }) = self.connections.remove(&number) {
             self.change(address, |of_address| {
                 of_address.connections -= 1;
-                if let Some(left) = of_address.stage(stage) {
-                    left.remove(&since);
+                if let Some(departed) = of_address.stage(stage) {
+                    departed.remove(&since);
                 }
             });
         }

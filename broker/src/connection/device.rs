@@ -80,8 +80,8 @@ impl Role for DeviceSession {
     }
 
     fn authorised_until(&self) -> Option<Instant> {
-        let left = self.authorised_until.since(UnixMillis::now());
-        Instant::now().checked_add(left)
+        let remaining = self.authorised_until.since(UnixMillis::now());
+        Instant::now().checked_add(remaining)
     }
 
     async fn changed(&mut self) -> Result<(), End> {

@@ -1,4 +1,4 @@
-//! One connection, from the first byte to the last: `handshake`, then the `conversation` of a
+//! One connection, from the first byte to the last: `secure` (TLS) and `handshake`, then the `conversation` of a
 //! `device` or a `worker`, over a `link` with its `output`, until its `end`.
 //!
 //! Permit and stream are dropped at its end even if the session continues, so an absent device costs no
@@ -10,6 +10,7 @@ mod end;
 mod handshake;
 mod link;
 mod output;
+mod secure;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -22,13 +23,13 @@ use tokio::{
 };
 use tracing::debug;
 
-pub(super) use self::handshake::WORKER_PACKET;
 use self::{
     end::End,
     handshake::{Client, HandshakeError},
     link::Link,
     worker::Worker,
 };
+pub(super) use self::{handshake::WORKER_PACKET, secure::secure_and_serve};
 use super::{
     admission::Permit,
     context::{Context, Door},
@@ -55,10 +56,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
 ) {
     let Opened { peer, at, permit, door } = opened;
     let mut link = Link::new(stream);
-    let left = HANDSHAKE_TIMEOUT.saturating_sub(at.elapsed());
+    let remaining = HANDSHAKE_TIMEOUT.saturating_sub(at.elapsed());
     let displaced = permit.displaced();
     let greeted = tokio::select! {
-        greeted = timeout(left, handshake::shake_hands(&mut link, door, &permit, &context)) => greeted,
+        greeted = timeout(remaining, handshake::shake_hands(&mut link, door, &permit, &context)) => greeted,
         () = context.stop.cancelled() => return,
         () = displaced.cancelled() => return debug!(%peer, "a newer MQTT connection takes its place"),
     };

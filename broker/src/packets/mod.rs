@@ -166,10 +166,10 @@ impl Wire {
             Self::V3(codec) => codec.encode(v3::Packet::Publish(publish(None)), to),
             Self::V5(codec) => {
                 // Rounded up: 0 would mean that it never expires.
-                let left = message.expires_in.map(|left| left.as_millis().div_ceil(1000));
-                let left = left.map(|left| u32::try_from(left).unwrap_or(u32::MAX).max(1));
+                let seconds = message.expires_in.map(|time| time.as_millis().div_ceil(1000));
+                let seconds = seconds.map(|time| u32::try_from(time).unwrap_or(u32::MAX).max(1));
                 let properties = PublishProperties {
-                    message_expiry_interval: left.and_then(NonZeroU32::new),
+                    message_expiry_interval: seconds.and_then(NonZeroU32::new),
                     ..PublishProperties::default()
                 };
                 codec.encode(v5::Packet::Publish(publish(Some(properties))), to)

@@ -73,7 +73,7 @@ fn session_line(session: &SavedSession, now: Clocks) -> SessionLine {
 fn message_line(message: &SavedMessage, now: Clocks) -> MessageLine {
     MessageLine {
         id: message.id,
-        expires_at: message.expiry.map(|end| now.wall.plus(end.left(now))),
+        expires_at: message.expiry.map(|end| now.wall.plus(end.remaining(now))),
         payload: BASE64.encode(&message.payload),
     }
 }

@@ -101,6 +101,6 @@ fn continued(
         unsaved: continuation.unsaved.clone(),
         progress: continuation.progress.clone().or_else(|| task.progress.clone()),
         detached: false,
-        written_off: task.written_off,
+        late_devices: task.late_devices,
     }
 }

@@ -15,7 +15,7 @@
 //! [`ClosingLimits::write_off_after`]: crate::limits::ClosingLimits::write_off_after
 
 use push_model::{
-    envelope::{ClosingCheck, Job, PartitionTask, Task, Work},
+    envelope::{ClosingCheck, Job, LateDevices, PartitionTask, Task, Work},
     ledger::{Entry, Plan},
 };
 use push_queue::{Lane, QueueError};
@@ -25,7 +25,7 @@ use crate::{
     broadcasts,
     context::Context,
     control::{hold::Hold, retrier::RetryError},
-    partition::admission::{Admission, admit},
+    partition::entry::{EntryOutcome, begin_entry},
 };
 
 /// Publishes the first check of a broadcast.
@@ -88,9 +88,9 @@ pub(super) async fn check(
     if is_overdue {
         let entry = match entry {
             Some(entry) => entry,
-            None => match admit(context, job, plan.cloned(), None, hold).await? {
-                Admission::Admitted(entry, _) => *entry,
-                Admission::Duplicate | Admission::Deferred(_) => return Ok(()),
+            None => match begin_entry(context, job, plan.cloned(), None, hold).await? {
+                EntryOutcome::Ours(entry, _) => *entry,
+                EntryOutcome::Duplicate | EntryOutcome::Deferred(_) => return Ok(()),
             },
         };
         close(context, task, &entry, hold).await?;
@@ -143,7 +143,7 @@ async fn close(
                 unsaved: None,
                 progress: None,
                 detached: false,
-                written_off: true,
+                late_devices: LateDevices::Unrecorded,
             });
             publish_now(context, Task { plan: plan.cloned(), work, ..task.clone() }).await
         };

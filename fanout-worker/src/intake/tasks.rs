@@ -1,7 +1,7 @@
 //! The task lane: partitions of messages, worked on a run at a time, and checks that the ledger
 //! entries of broadcasts close.
 
-use push_model::envelope::{PartitionTask, Task, Work};
+use push_model::envelope::{LateDevices, PartitionTask, Task, Work};
 use push_queue::{Delivery, Lane};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -15,11 +15,7 @@ use super::{
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
-    partition::{
-        PartitionRun, RunEnd, RunResult,
-        claim::ClaimRequest,
-        run::{LateDevices, Start},
-    },
+    partition::{PartitionRun, RunEnd, RunResult, claim::ClaimRequest, run::Start},
     spans,
 };
 
@@ -80,7 +76,8 @@ async fn run(
     let request = ClaimRequest::of(&partition, delivery.deliveries, (context.random)());
     // Devices of a message that is over are only counted, so the task needs no slot and never waits
     // for one.
-    let is_over = partition.written_off || context.now() > context.deadline(&task.job.head);
+    let is_written_off = partition.late_devices == LateDevices::Unrecorded;
+    let is_over = is_written_off || context.now() > context.deadline(&task.job.head);
     let slot = if is_over {
         None
     } else {
@@ -101,11 +98,7 @@ async fn run(
         planned,
         lane: Lane::Tasks,
         slot: slot.as_ref(),
-        late_devices: if partition.written_off {
-            LateDevices::Unrecorded
-        } else {
-            LateDevices::Expired
-        },
+        late_devices: partition.late_devices,
         hold,
     };
     let ended = run.run(request, Start::Unclaimed).await;

@@ -1,7 +1,7 @@
 //! Working on one partition of a message: the rules that the guarantees rest on.
 //!
 //! In the order in which a message meets them:
-//! - `admission`: its ledger entry and its plan, before anything is sent
+//! - `entry`: its ledger entry and its plan, before anything is sent
 //! - `missing`: what to do if the ledger entry is missing (the decision is pure)
 //! - `claim`: which worker owns a partition (the decision is pure)
 //! - `run`: the loop that reads a batch, sends it and saves it
@@ -11,10 +11,10 @@
 //! - `leftovers`: which devices are tried again, and when (pure)
 //! - `run_end`: how a run ended, and where the next one continues
 
-pub(crate) mod admission;
 pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod classification;
+pub(crate) mod entry;
 mod leftovers;
 pub(crate) mod missing;
 pub(crate) mod remaining;

@@ -90,10 +90,10 @@ impl DeviceUsage {
         self.change(|state| {
             let counted = state.counted.map_or(0, |(devices, _)| devices);
             let known = counted.saturating_add_signed(state.since).saturating_add(state.in_work);
-            let left = known < u64::from(quota.get());
-            state.in_work += u64::from(left);
+            let has_room = known < u64::from(quota.get());
+            state.in_work += u64::from(has_room);
             // Not `then_some`: a place that is made and dropped here would take the lock again.
-            left.then(|| DevicePlace { usage: self, is_used: true })
+            has_room.then(|| DevicePlace { usage: self, is_used: true })
         })
     }
 

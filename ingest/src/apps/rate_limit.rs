@@ -15,25 +15,13 @@ use std::{num::NonZeroU32, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::gcra::{Arrival, Gcra, nanos_since};
+use crate::allowance::RateStatus;
 
 /// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 /// The longest time for which a refusal waits, in nanoseconds: no longer than the client is told to wait
 /// before its next request, which is a second at least.
 const LONGEST_WAIT: u64 = SECOND;
-
-/// The rest of a rate limit, in the terms of the `RateLimit-*` headers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct RateStatus {
-    /// Pushes per second, or other calls.
-    pub(crate) limit: u32,
-    /// The number that would be allowed now.
-    pub(crate) remaining: u32,
-    /// Whole seconds until `remaining` is `limit` again.
-    pub(crate) reset: u64,
-    /// Whole seconds until the next one is allowed; 0 if one is now.
-    pub(crate) retry_after: u64,
-}
 
 /// The limits of one app.
 #[derive(Debug)]

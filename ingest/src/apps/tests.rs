@@ -38,10 +38,10 @@ const MAX_FAILED: u32 = 5;
 
 /// An index of at most one app.
 #[derive(Default)]
-struct OneApp(Mutex<State>);
+struct OneApp(Mutex<OneAppState>);
 
 #[derive(Default)]
-struct State {
+struct OneAppState {
     app: Option<App>,
     unavailable: bool,
     reads: u32,

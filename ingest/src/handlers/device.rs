@@ -29,7 +29,8 @@ use super::{
     other_call::{acquire_call, success},
 };
 use crate::{
-    apps::{COUNT_PAUSE, CachedApp, Caller, DevicePlace, Logins, RateStatus},
+    allowance::RateStatus,
+    apps::{COUNT_PAUSE, CachedApp, Caller, DevicePlace, Logins},
     body::{BodyError, Purpose, RequestBody},
     head::Head,
     index_client::{IndexClient, Subject},

@@ -23,7 +23,8 @@ use super::{
     usage_sync::UsageSync,
 };
 use crate::{
-    apps::{Caller, Logins, MessagePlaces, RateStatus, RecallPermit},
+    allowance::RateStatus,
+    apps::{Caller, Logins, MessagePlaces, RecallPermit},
     head::Head,
     index_client::{IndexClient, Subject},
     rejection::Rejection,
@@ -74,9 +75,9 @@ impl MessageHandler {
         let place = self.place_for_recall(&caller, &message, now).await?;
         let subject = Subject::message(&caller.app, &message);
         let begin = self.begin_recall(&caller, message, now, place, permit);
-        let begun = self.index.ask(subject, begin).await?;
+        let outcome = self.index.ask(subject, begin).await?;
         let app = caller.key();
-        let known = recall_known(&*self.index.ledger, &app, &message, begun);
+        let known = recall_known(&*self.index.ledger, &app, &message, outcome);
         match self.index.ask(subject, known).await? {
             RecallOutcome::Recalled(entry) | RecallOutcome::AlreadyClosed(entry) => {
                 success(&Report::of(&entry, now), rate)

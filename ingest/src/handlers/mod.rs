@@ -89,7 +89,7 @@ impl Handlers {
     pub(crate) fn new(
         settings: Settings,
         stores: Stores,
-        publisher: Publisher,
+        publisher: Arc<Publisher>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let Settings { apps, ledger_retention: retention, device_credentials, .. } = settings;

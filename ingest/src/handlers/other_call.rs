@@ -5,7 +5,8 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::{
-    apps::{CachedApp, RateStatus},
+    allowance::RateStatus,
+    apps::CachedApp,
     rejection::Rejection,
     reply::{self, Reply},
 };

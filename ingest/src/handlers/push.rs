@@ -21,7 +21,8 @@ use super::{
     usage_sync::UsageSync,
 };
 use crate::{
-    apps::{CachedApp, Logins, MessagePlaces, RateStatus},
+    allowance::RateStatus,
+    apps::{CachedApp, Logins, MessagePlaces},
     body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
     message::Push,
@@ -43,7 +44,7 @@ pub(super) struct PushHandler {
     pub(super) keys: IdempotencyKeys,
     pub(super) usage: Arc<UsageSync>,
     pub(super) sequence: Sequence,
-    pub(super) publisher: Publisher,
+    pub(super) publisher: Arc<Publisher>,
 }
 
 /// A push whose fields are valid.

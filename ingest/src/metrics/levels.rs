@@ -11,6 +11,7 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric as _},
     metrics::{MetricType, gauge::ConstGauge},
 };
+use tokio::sync::watch;
 
 /// A number that changes, and its limit.
 pub(crate) struct Level {
@@ -36,6 +37,8 @@ impl fmt::Debug for Level {
 pub(crate) struct Levels {
     /// Pushes that wait for their envelope.
     pub(crate) waiting_pushes: OnceLock<Level>,
+    /// The reason why the queue takes nothing, while it does.
+    pub(crate) queue_blocked: OnceLock<watch::Receiver<Option<Arc<str>>>>,
     /// Memory for request bodies.
     pub(crate) body_memory: OnceLock<Level>,
     pub(crate) cached_apps: OnceLock<Level>,
@@ -58,6 +61,10 @@ impl Collector for LevelCollector {
             gauge(&mut encoder, name, help, (level.read)())?;
             gauge(&mut encoder, limit_name, limit_help, level.limit)?;
         }
+        if let Some(blocked) = levels.queue_blocked.get() {
+            let (name, help) = QUEUE_BLOCKED;
+            gauge(&mut encoder, name, help, blocked.borrow().is_some().into())?;
+        }
         Ok(())
     }
 }
@@ -77,6 +84,10 @@ const CACHED_APPS: Named = [
     ("push_ingest_cached_apps", "Apps whose record is cached"),
     ("push_ingest_cached_apps_limit", "Apps whose record may be cached"),
 ];
+const QUEUE_BLOCKED: (&str, &str) = (
+    "push_ingest_queue_blocked",
+    "1 while the queue's server announces that it takes no messages, else 0",
+);
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> fmt::Result {
     let encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

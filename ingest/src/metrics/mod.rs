@@ -109,7 +109,6 @@ pub struct Metrics {
     batch_pushes: Histogram,
     batch_bytes: Histogram,
     publish_seconds: Histogram,
-    queue_blocked: Gauge,
     connections: Gauge,
     pub(crate) turned_away: Counter,
     pub(crate) evicted: Counter,
@@ -152,7 +151,6 @@ impl Metrics {
             // 1 KiB to 8 MiB.
             batch_bytes: Histogram::new((10..24).map(|power| f64::from(1 << power))),
             publish_seconds: Histogram::of_short_times(),
-            queue_blocked: Gauge::default(),
             connections: Gauge::default(),
             turned_away: Counter::default(),
             evicted: Counter::default(),
@@ -215,8 +213,6 @@ impl Metrics {
         registry.register("batch_pushes", "Pushes in a message", self.batch_pushes.clone());
         let help = "Size of a message";
         registry.register_with_unit("batch", help, Unit::Bytes, self.batch_bytes.clone());
-        let help = "1 while the queue's server announces that it takes no messages, else 0";
-        registry.register("queue_blocked", help, self.queue_blocked.clone());
     }
 
     /// Counts a connection as open until the guard is dropped.
@@ -263,10 +259,6 @@ impl Metrics {
     /// Counts a connection or a request whose peer names a client and is not trusted to.
     pub(crate) fn untrusted_proxy(&self, claim: ProxyClaim) {
         self.untrusted_proxies.count(claim);
-    }
-
-    pub(crate) fn queue_blocked(&self, blocked: bool) {
-        self.queue_blocked.set(blocked.into());
     }
 
     /// Counts a message that was sent to the queue.

@@ -1,4 +1,4 @@
-//! The entries of the batch queue, and the reasons why a publish may fail.
+//! What waits for its batch, and the reasons why a publish may fail.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::{apps::MessagePlaces, body::Reservation};
 /// The reason why a push is not known to be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotPublished {
-    /// The batch queue is full.
+    /// Too many pushes wait for their batch.
     #[error("too many pushes wait for the queue")]
     Full,
-    /// The queue refused it.
+    /// The queue refused it, or publishing its batch failed.
     #[error("the queue did not take the message")]
     Refused,
     /// The queue's server has announced that it takes nothing for now, with this reason.

@@ -1,7 +1,7 @@
 //! The pushes of a batch request: their jobs, joined into as few groups as the bounds of an
 //! envelope allow.
 //!
-//! A group waits in the batch queue, and is answered, as one push does. So a push of a batch
+//! A group waits for its batch, and is answered, as one push does. So a push of a batch
 //! request costs no queue entry, no channel and no allocation of its own.
 
 use push_model::envelope::join_job;

@@ -236,9 +236,9 @@ impl Server {
         if tokio::time::timeout_at(deadline, finish).await.is_ok() {
             return 0;
         }
-        let left = self.connections.len();
+        let cut_off = self.connections.len();
         self.connections.shutdown().await;
-        left
+        cut_off
     }
 }
 

@@ -138,12 +138,12 @@ fn judge(subject: String, of: &str, expires: Option<SystemTime>, now: SystemTime
             let ago = days(ago.duration());
             Finding::error(subject, format!("{of}: expired {ago} days ago"), RENEW)
         }
-        Ok(left) if left < RENEWED_BEFORE => {
-            let left = days(left);
-            let detail = format!("{of}: expires in {left} days and was not renewed yet");
+        Ok(valid_for) if valid_for < RENEWED_BEFORE => {
+            let days = days(valid_for);
+            let detail = format!("{of}: expires in {days} days and was not renewed yet");
             Finding::error(subject, detail, RENEW)
         }
-        Ok(left) => Finding::ok(subject, format!("{of}: valid for {} days", days(left))),
+        Ok(valid_for) => Finding::ok(subject, format!("{of}: valid for {} days", days(valid_for))),
     }
 }
 

@@ -5,6 +5,7 @@
 //! - [`settings`](mod@settings): the checks that report all configuration errors together; the
 //!   command line, the file of settings, secrets, certificates, and the reference of all settings
 //! - `declare`: [`settings!`], which declares a setting
+//! - `values`: the texts of times, sizes and numbers
 //! - [`tune`]: constants that tests and experts replace
 //! - [`engines`]: the queue and the index, each chosen by a URL
 //! - [`log`]: the log; audit events; one event for each outage of a server; texts for terminals
@@ -29,6 +30,7 @@ pub mod program;
 pub mod settings;
 pub mod traces;
 pub mod tune;
+mod values;
 
 pub use crate::{
     log::{audit, log_pause, outage, terminal},

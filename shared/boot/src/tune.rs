@@ -11,9 +11,7 @@ use std::{collections::BTreeMap, fmt::Display, ops::RangeInclusive, str::FromStr
 use humantime::format_duration;
 use serde::Serialize;
 
-use crate::settings::{
-    count, duration, nearest, secret::may_hold_secret, size, with_unit, with_value,
-};
+use crate::values::{count, duration, may_hold_secret, nearest, size, with_unit, with_value};
 
 /// The shortest time in which something can happen.
 pub const MOMENT: Duration = Duration::from_millis(1);

@@ -25,22 +25,22 @@ const REST_BYTES: usize = 24 * 1024;
 pub struct BoundedStream<S> {
     stream: S,
     /// The bytes that may still be read. `None` after the handshake.
-    left: Option<usize>,
+    allowed: Option<usize>,
 }
 
 impl<S> BoundedStream<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, left: Some(HELLO_BYTES) }
+        Self { stream, allowed: Some(HELLO_BYTES) }
     }
 
     /// Allows for the rest of the handshake, because the hello is complete.
     pub(crate) fn greeted(&mut self) {
-        self.left = Some(REST_BYTES);
+        self.allowed = Some(REST_BYTES);
     }
 
     /// Ends the bound, because the handshake is complete.
     pub(crate) fn release(&mut self) {
-        self.left = None;
+        self.allowed = None;
     }
 }
 
@@ -51,16 +51,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedStream<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let Some(left) = &mut this.left else {
+        let Some(allowed) = &mut this.allowed else {
             return Pin::new(&mut this.stream).poll_read(cx, buf);
         };
-        if *left == 0 {
+        if *allowed == 0 {
             let text = "the client sent more than a TLS handshake has";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        *left = left.saturating_sub(buf.filled().len() - before);
+        *allowed = allowed.saturating_sub(buf.filled().len() - before);
         Poll::Ready(Ok(()))
     }
 }

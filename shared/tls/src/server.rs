@@ -135,10 +135,10 @@ impl Acceptor {
         let handshake = async {
             let stream = BoundedStream::new(stream);
             let hello = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream);
-            let mut begun = hello.await?;
-            begun.io.greeted();
+            let mut greeting = hello.await?;
+            greeting.io.greeted();
             greeted();
-            begun.into_stream(Arc::clone(self.tls.config())).await
+            greeting.into_stream(Arc::clone(self.tls.config())).await
         };
         let mut accepted = tokio::time::timeout(self.handshake_timeout, handshake)
             .await

@@ -268,7 +268,7 @@ fn print(payload: &Bytes) -> u64 {
     match Task::decode(payload) {
         Ok(Task { job, work: Work::Partition(task), .. }) => {
             (job.head.message_id, job.dedup_nonce, task.partition, task.parent).hash(&mut hasher);
-            (task.attempt, task.unsaved.is_some(), task.written_off).hash(&mut hasher);
+            (task.attempt, task.unsaved.is_some(), task.late_devices).hash(&mut hasher);
         }
         Ok(Task { job, work: Work::Closing(check), .. }) => {
             (job.head.message_id, job.dedup_nonce, check.closed).hash(&mut hasher);

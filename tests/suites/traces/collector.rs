@@ -54,7 +54,7 @@ impl Received {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CollectorState {
     spans: Mutex<Vec<Received>>,
     /// The headers of the last request.
     headers: Mutex<BTreeMap<String, String>>,
@@ -68,7 +68,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Collector {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<CollectorState>,
     task: JoinHandle<()>,
 }
 
@@ -76,7 +76,7 @@ impl Collector {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(State::default());
+        let state = Arc::new(CollectorState::default());
         let shared = Arc::clone(&state);
         let task = tokio::spawn(async move {
             loop {
@@ -151,7 +151,7 @@ impl Drop for Collector {
 }
 
 async fn answer(
-    state: Arc<State>,
+    state: Arc<CollectorState>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if state.hangs.load(Ordering::Relaxed) {

@@ -35,7 +35,9 @@ use super::{
     window::Load,
 };
 use crate::{
-    contract::{Lifetime, Outcome, Outgoing},
+    contract::Outgoing,
+    lifetime::Lifetime,
+    outcome::Outcome,
     sending::{PAUSE, Proceed, Sending},
 };
 

@@ -64,7 +64,8 @@ pub use self::{
     stored::StoredProviders,
 };
 use crate::{
-    contract::{Outcome, Outgoing, Transport},
+    contract::{Outgoing, Transport},
+    outcome::Outcome,
     sending::{Proceed, Sending},
 };
 

@@ -7,7 +7,7 @@ use push_model::ledger::{FailReason, RetryReason};
 use push_providers::verdict::{AccountFault, Verdict, Whom};
 
 use super::window::Load;
-use crate::contract::Outcome;
+use crate::outcome::Outcome;
 
 /// The shortest time until a device is tried again after its provider failed (FCM asks for 10 s).
 const AFTER_FAILURE: Duration = Duration::from_secs(10);

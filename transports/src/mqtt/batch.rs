@@ -15,7 +15,8 @@ use super::{
     sub_batch::{Outcomes, Recipient, SubBatch, topic},
 };
 use crate::{
-    contract::{Outcome, Outgoing},
+    contract::Outgoing,
+    outcome::Outcome,
     sending::{Proceed, Sending},
 };
 

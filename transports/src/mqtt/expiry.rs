@@ -3,7 +3,7 @@
 use push_model::time::UnixMillis;
 use tokio::time::Instant;
 
-use crate::contract::Lifetime;
+use crate::lifetime::Lifetime;
 
 /// The time within which a message may be handed over, and kept by the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +49,11 @@ impl Expiry {
             return None;
         }
         let Some(end) = self.end else { return Some(u32::MAX) };
-        let left = end.checked_duration_since(at)?.min(self.end_at.since(now));
+        let remaining = end.checked_duration_since(at)?.min(self.end_at.since(now));
         if self.now_or_never {
             return Some(1);
         }
-        Some(u32::try_from(left.as_secs()).unwrap_or(u32::MAX).max(1))
+        Some(u32::try_from(remaining.as_secs()).unwrap_or(u32::MAX).max(1))
     }
 }
 

@@ -59,7 +59,8 @@ pub use self::{
 };
 use self::{batch::BatchDelivery, pool::Pool};
 use super::{
-    contract::{Connections, Outcome, Outgoing, Transport},
+    contract::{Connections, Outgoing, Transport},
+    outcome::Outcome,
     sending::{Proceed, Sending},
 };
 

@@ -10,7 +10,7 @@ use push_model::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::expiry::Expiry;
-use crate::{contract::Outcome, sending::Sending};
+use crate::{outcome::Outcome, sending::Sending};
 
 /// One outcome for each device of a sub-batch, in order; `None` for a device that was certainly not handed
 /// over to the broker.

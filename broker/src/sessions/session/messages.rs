@@ -207,7 +207,7 @@ impl Message {
     }
 
     fn packet(&self, id: Option<NonZeroU16>, dup: bool, now: Clocks) -> packets::Message {
-        let expires_in = self.expiry.map(|expiry| expiry.left(now));
+        let expires_in = self.expiry.map(|expiry| expiry.remaining(now));
         packets::Message { id, payload: self.payload.clone(), expires_in, dup }
     }
 }

@@ -2,7 +2,7 @@
 //! own, for all workers to share.
 
 use push_model::{
-    envelope::{Job, PartitionTask, Task, Work},
+    envelope::{Job, LateDevices, PartitionTask, Task, Work},
     ledger::{Entry, Plan},
 };
 use push_queue::{Lane, QueueError};
@@ -66,6 +66,6 @@ pub(super) fn first_task(partition: u32, nonce: u64) -> PartitionTask {
         unsaved: None,
         progress: None,
         detached: false,
-        written_off: false,
+        late_devices: LateDevices::Expired,
     }
 }

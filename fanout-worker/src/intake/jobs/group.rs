@@ -15,11 +15,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::{
-    Stream, StreamExt,
-    future::join_all,
-    stream::{self, BoxStream},
-};
+use futures::{Stream, StreamExt, future::join_all, stream};
 use push_model::{
     app::AppKey,
     device::{NoTarget, Target},
@@ -31,29 +27,22 @@ use push_queue::Lane;
 use tokio::time::Instant;
 use tracing::{Instrument as _, debug};
 
-use super::{
-    NumberedJob, NumberedResult, named,
-    single::{JobStage, SingleJob},
-};
+use super::{JOBS_AT_ONCE, NumberedJob, NumberedResult, named, single::JobStage};
 use crate::{
     context::Context,
     control::hold::Hold,
     intake::disposition::Disposition,
     partition::{
         RunEnd,
-        admission::new_entry,
         batch::Batch,
         claim::OwnedPartition,
         classification::{PriorAttempts, RetryRules, classify},
+        entry::new_entry,
         run::{Answered, OpenBatches, SentBatch},
     },
     spans,
 };
 use push_transports::{Outcome, Permission};
-
-/// The most steps of an envelope that are in work concurrently. For each step, also the most jobs
-/// that are being sent, and the most that are processed by themselves.
-pub(super) const JOBS_AT_ONCE: usize = 32;
 
 /// Time for which a group waits for a push. After that, the job waits by itself.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -82,23 +71,33 @@ struct Claimed<'a> {
     found: FoundDevices,
 }
 
+/// The end of a step for some of its jobs.
+#[derive(Default)]
+pub(super) struct GroupStep<'a> {
+    /// They are done.
+    pub(super) saved: Vec<NumberedResult>,
+    /// They leave the group at these stages.
+    pub(super) leaving: Vec<(NumberedJob<'a>, JobStage)>,
+}
+
 impl<'a> JobGroup<'a> {
     /// Processes these jobs, all of which are [groupable](super::is_groupable).
     pub(super) fn process(
         self,
         jobs: Vec<NumberedJob<'a>>,
-    ) -> impl Stream<Item = NumberedResult> + 'a {
+    ) -> impl Stream<Item = GroupStep<'a>> + 'a {
         stream::iter(into_steps(jobs, self.context.run.batch))
             .map(move |jobs| self.begin(jobs))
             .buffer_unordered(JOBS_AT_ONCE)
-            .map(move |(claimed, others)| {
-                stream::select(self.deliver(claimed), self.process_singly(others))
+            .map(move |(claimed, leaving)| {
+                let leaving = GroupStep { leaving, ..GroupStep::default() };
+                stream::iter([leaving]).chain(self.deliver(claimed)).boxed()
             })
             .flatten_unordered(JOBS_AT_ONCE)
     }
 
     /// Sends pushes one by one, and saves in one step those that were sent by then.
-    fn deliver(self, claimed: Vec<Claimed<'a>>) -> BoxStream<'a, NumberedResult> {
+    fn deliver(self, claimed: Vec<Claimed<'a>>) -> impl Stream<Item = GroupStep<'a>> + 'a {
         let most = claimed.len().max(1);
         stream::iter(claimed)
             .map(move |one| self.send(one))
@@ -106,17 +105,6 @@ impl<'a> JobGroup<'a> {
             .ready_chunks(most)
             .map(move |sent| self.save(sent))
             .buffer_unordered(JOBS_AT_ONCE)
-            .flat_map(stream::iter)
-            .boxed()
-    }
-
-    /// Goes on with each of these jobs by itself.
-    fn process_singly(
-        self,
-        jobs: Vec<(NumberedJob<'a>, JobStage)>,
-    ) -> BoxStream<'a, NumberedResult> {
-        let each = stream::iter(jobs).map(move |(job, stage)| self.process_single(job, stage));
-        each.buffer_unordered(JOBS_AT_ONCE).boxed()
     }
 
     /// Begins and claims jobs, and looks their devices up. Returns the jobs that can be sent, and
@@ -134,7 +122,7 @@ impl<'a> JobGroup<'a> {
             .collect();
         let checked_at = Instant::now();
         let (begun, found) = tokio::join!(context.ledger.begin_all(&entries), self.look_up(&jobs));
-        let (mut claimed, mut others) = (Vec::with_capacity(jobs.len()), Vec::new());
+        let (mut claimed, mut leaving) = (Vec::with_capacity(jobs.len()), Vec::new());
         // An entry without an answer counts as not begun: the job by itself reads what the ledger
         // has.
         let is_begun = begun.into_iter().map(|begun| begun.unwrap_or(false));
@@ -143,10 +131,10 @@ impl<'a> JobGroup<'a> {
         for (((job, claim), found), is_begun) in jobs {
             match found {
                 Some(found) if is_begun => claimed.push(Claimed { job, claim, checked_at, found }),
-                _ => others.push((job, JobStage::NotSent { owner: claim.owner })),
+                _ => leaving.push((job, JobStage::NotSent { owner: claim.owner })),
             }
         }
-        (claimed, others)
+        (claimed, leaving)
     }
 
     fn claim(&self, job: &Job) -> Claim {
@@ -284,9 +272,9 @@ impl<'a> JobGroup<'a> {
     }
 
     /// Saves the outcomes of pushes that were sent.
-    async fn save(self, sent: Vec<(NumberedJob<'a>, JobStage)>) -> Vec<NumberedResult> {
+    async fn save(self, sent: Vec<(NumberedJob<'a>, JobStage)>) -> GroupStep<'a> {
         let Self { context, .. } = self;
-        let (mut complete, mut steps, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut complete, mut steps, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
         for (one, stage) in sent {
             let step = match &stage {
                 JobStage::Sent(sent) => sent.final_step(one.job.dedup_nonce),
@@ -299,36 +287,28 @@ impl<'a> JobGroup<'a> {
                     steps.push(MessageStep { app, message, step });
                     complete.push((one, stage));
                 }
-                None => others.push((one, stage)),
+                None => leaving.push((one, stage)),
             }
         }
-        let saved = context.ledger.advance_all(&steps).await;
-        let mut results = Vec::with_capacity(complete.len() + others.len());
-        let mut ended = 0;
-        let saved = saved.into_iter().map(Result::ok).chain(std::iter::repeat(None));
-        for (((one, stage), step), saved) in complete.into_iter().zip(&steps).zip(saved) {
-            if let Some(AdvanceOutcome::Saved { .. }) = saved {
+        let outcomes = context.ledger.advance_all(&steps).await;
+        let mut saved = Vec::with_capacity(complete.len());
+        let outcomes = outcomes.into_iter().map(Result::ok).chain(std::iter::repeat(None));
+        for (((one, stage), step), outcome) in complete.into_iter().zip(&steps).zip(outcomes) {
+            if let Some(AdvanceOutcome::Saved { .. }) = outcome {
                 let NumberedJob { number, job, span } = one;
                 span.in_scope(|| debug!("sent and saved"));
                 context.metrics.committed(&step.app.id, &step.step.counts);
-                ended += 1;
                 context.closed.count(job);
-                results.push((number, Ok(())));
+                saved.push((number, Ok(())));
             } else {
                 // Saved by itself, the job finds out why the step failed.
-                others.push((one, stage));
+                leaving.push((one, stage));
             }
         }
+        let ended = saved.len() as u64;
         context.metrics.runs_ended(RunEnd::Finished.name(), ended);
         context.metrics.runs(Disposition::Accept.name(), ended);
-        results.extend(self.process_singly(others).collect::<Vec<_>>().await);
-        results
-    }
-
-    async fn process_single(self, one: NumberedJob<'a>, stage: JobStage) -> NumberedResult {
-        let Self { context, deliveries, hold } = self;
-        let NumberedJob { number, job, span } = one;
-        (number, SingleJob { context, job, deliveries, hold }.process(stage, span).await)
+        GroupStep { saved, leaving }
     }
 }
 

@@ -14,7 +14,7 @@ mod single;
 
 use bytes::Bytes;
 use futures::{
-    StreamExt,
+    FutureExt, StreamExt,
     stream::{self, BoxStream},
 };
 use push_model::{
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
 use self::{
-    group::{JOBS_AT_ONCE, JobGroup},
+    group::{GroupStep, JobGroup},
     single::{JobStage, SingleJob},
 };
 use super::{
@@ -89,6 +89,9 @@ struct NumberedJob<'a> {
     span: Span,
 }
 
+/// The most jobs of a step that are in work concurrently, and the most steps of an envelope.
+const JOBS_AT_ONCE: usize = 32;
+
 /// The result of the job with this number.
 type NumberedResult = (usize, Result<(), Requeue>);
 
@@ -114,40 +117,38 @@ fn process_jobs<'a>(
     deliveries: u32,
     hold: &'a Hold<'a>,
 ) -> BoxStream<'a, NumberedResult> {
-    let (mut groupable, mut others) = (Vec::new(), Vec::new());
+    let (mut groupable, mut others, mut unread) = (Vec::new(), Vec::new(), Vec::new());
     for (number, job) in jobs.iter().enumerate() {
         match job {
             Ok(job) if is_groupable(context, job, deliveries) => {
                 groupable.push(NumberedJob { number, job, span: spans::grouped_job(job) });
             }
-            other => others.push((number, other)),
+            Ok(job) => {
+                let stage = JobStage::NotSent { owner: (context.random)() };
+                others.push((NumberedJob { number, job, span: Span::none() }, stage));
+            }
+            Err((envelope, error)) => unread.push((number, envelope, error)),
         }
     }
-    let group = JobGroup { context, deliveries, hold }.process(groupable);
-    let others = stream::iter(others)
-        .map(move |job| process_other(context, deliveries, hold, job))
-        .buffer_unordered(JOBS_AT_ONCE);
-    stream::select(group, others).boxed()
-}
-
-/// Processes a job that belongs to no group, or cannot be read.
-async fn process_other<'a>(
-    context: &'a Context,
-    deliveries: u32,
-    hold: &'a Hold<'a>,
-    (number, job): (usize, &'a Decoded),
-) -> NumberedResult {
-    let result = match job {
-        Ok(job) => {
-            let stage = JobStage::NotSent { owner: (context.random)() };
-            SingleJob { context, job, deliveries, hold }.process(stage, Span::none()).await
-        }
-        Err((envelope, error)) => {
-            let put_aside = unreadable(context, Lane::Jobs, envelope.clone(), error, hold);
-            put_aside.instrument(spans::unreadable_job(number)).await
-        }
+    let process_singly = move |jobs: Vec<(NumberedJob<'a>, JobStage)>| {
+        let process = move |(NumberedJob { number, job, span }, stage)| async move {
+            let single = SingleJob { context, job, deliveries, hold };
+            (number, single.process(stage, span).await)
+        };
+        stream::iter(jobs).map(process).buffer_unordered(JOBS_AT_ONCE)
     };
-    (number, result)
+    let group = JobGroup { context, deliveries, hold }.process(groupable);
+    // Any number of steps may have jobs that are processed by themselves: slow ones must not hold up
+    // the jobs that are still in the group.
+    let group = group.flat_map_unordered(None, move |GroupStep { saved, leaving }| {
+        stream::iter(saved).chain(process_singly(leaving)).boxed()
+    });
+    let put_aside = move |(number, envelope, error): (usize, &'a Bytes, &'a BadEnvelope)| {
+        let put_aside = unreadable(context, Lane::Jobs, envelope.clone(), error, hold);
+        put_aside.instrument(spans::unreadable_job(number)).map(move |result| (number, result))
+    };
+    let unread = stream::iter(unread).map(put_aside).buffer_unordered(JOBS_AT_ONCE);
+    stream::select(group, stream::select(process_singly(others), unread)).boxed()
 }
 
 /// The action to take on an envelope.

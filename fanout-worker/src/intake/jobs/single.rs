@@ -5,7 +5,7 @@
 //! broadcast is [shared](super::broadcast) with all workers.
 
 use push_model::{
-    envelope::{Job, PartitionTask, encode_alone},
+    envelope::{Job, LateDevices, PartitionTask, encode_alone},
     ledger::{Claim, Entry, Plan, PriorDeliveries},
     message::Audience,
     time::UnixMillis,
@@ -25,10 +25,10 @@ use crate::{
     },
     partition::{
         PartitionRun, RunEnd, RunResult,
-        admission::{Admission, admit},
         claim::{ClaimRequest, OwnedPartition},
+        entry::{EntryOutcome, begin_entry},
         missing,
-        run::{DetachedRun, LateDevices, SentBatch, Start},
+        run::{DetachedRun, SentBatch, Start},
         run_end::Continuation,
     },
     spans,
@@ -59,7 +59,7 @@ impl SingleJob<'_> {
         let span = if span.is_disabled() { spans::job(self.job) } else { span };
         let process = async {
             match stage {
-                JobStage::NotSent { owner } => self.admit(owner).await,
+                JobStage::NotSent { owner } => self.begin_entry(owner).await,
                 JobStage::Sent(sent) => self.save(sent).await,
             }
         };
@@ -75,7 +75,7 @@ impl SingleJob<'_> {
     }
 
     /// Begins the ledger entry and goes on from there.
-    async fn admit(&self, owner: u64) -> Result<(), Requeue> {
+    async fn begin_entry(&self, owner: u64) -> Result<(), Requeue> {
         let Self { context, job, hold, .. } = *self;
         let claim = self.claim(owner);
         let asked_at = Instant::now();
@@ -83,26 +83,26 @@ impl SingleJob<'_> {
         // row. The run then finds it in the cache, and reads it again if this failed.
         let app = job.app();
         let pace = context.pace(&app, hold);
-        let admission = async {
+        let entry = async {
             if self.was_processed().await? {
                 return Ok(None);
             }
-            admit(context, job, None, claim, hold).await.map(Some)
+            begin_entry(context, job, None, claim, hold).await.map(Some)
         };
-        let (admission, _) = tokio::join!(admission, pace);
-        match admission {
+        let (entry, _) = tokio::join!(entry, pace);
+        match entry {
             Ok(None) => {
                 info!("delivered again after its ledger entry was closed and evicted");
                 Ok(())
             }
-            Ok(Some(Admission::Admitted(entry, plan))) => {
+            Ok(Some(EntryOutcome::Ours(entry, plan))) => {
                 self.begin(&entry, &plan, owner, asked_at).await
             }
-            Ok(Some(Admission::Duplicate)) => {
+            Ok(Some(EntryOutcome::Duplicate)) => {
                 context.closed.count_repeated(job);
                 Ok(())
             }
-            Ok(Some(Admission::Deferred(time))) => {
+            Ok(Some(EntryOutcome::Deferred(time))) => {
                 self.republish_later(time, claim.is_some()).await
             }
             Err(RetryError::Interrupted) => Err(Requeue::Unfinished),

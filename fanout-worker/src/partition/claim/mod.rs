@@ -40,7 +40,7 @@ use tracing::{info, warn};
 pub(crate) use self::decision::ClaimRequest;
 use self::decision::{ClaimDecision, decide};
 use super::{
-    admission::{Admission, admit},
+    entry::{EntryOutcome, begin_entry},
     missing::was_processed,
     run_end::RunEnd,
 };
@@ -191,13 +191,13 @@ impl Claimant<'_> {
             {
                 return Err(RunEnd::Finished);
             }
-            match admit(context, self.job, self.plan.cloned(), None, self.hold).await? {
-                Admission::Admitted(..) => {
+            match begin_entry(context, self.job, self.plan.cloned(), None, self.hold).await? {
+                EntryOutcome::Ours(..) => {
                     request.begun_anew();
                     warn!("the ledger had no entry for the message, so it was begun again");
                 }
-                Admission::Duplicate => return Err(RunEnd::Stale),
-                Admission::Deferred(time) => return Err(RunEnd::Deferred(time)),
+                EntryOutcome::Duplicate => return Err(RunEnd::Stale),
+                EntryOutcome::Deferred(time) => return Err(RunEnd::Deferred(time)),
             }
         }
         Err(RunEnd::Contended)

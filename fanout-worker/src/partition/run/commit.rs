@@ -1,7 +1,7 @@
 //! Saving the outcomes of devices, and the checkpoint behind them, in one step of the ledger.
 
 use push_model::{
-    envelope::Unsaved,
+    envelope::{LateDevices, Unsaved},
     ids::ClientId,
     ledger::{
         Advance, AdvanceOutcome, Checkpoint, Counts, FailReason, Leftover, Outcomes,
@@ -10,7 +10,7 @@ use push_model::{
 };
 use tracing::warn;
 
-use super::{ActiveRun, LateDevices, PartitionRun, counted};
+use super::{ActiveRun, PartitionRun, counted};
 use crate::{
     control::retrier::RetryError,
     partition::{

@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use push_index::IndexError;
 use push_model::{
-    envelope::{Head, Job, Unsaved},
+    envelope::{Head, Job, LateDevices, Unsaved},
     ids::AudienceKind,
     ledger::{Advance, Checkpoint, Counts, PartitionState, PartitionView, Plan, PlannedPartition},
     slots::SlotRange,
@@ -110,15 +110,7 @@ pub(crate) enum Start {
     Sent(Box<SentBatch>),
 }
 
-/// The count for devices that are left when the message may no longer be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LateDevices {
-    /// They have expired.
-    Expired,
-    /// The index lost how the partition ended, so it is unknown whether they were sent to.
-    Unrecorded,
-}
-
+/// A run on a partition.
 pub(crate) struct PartitionRun<'a> {
     pub(crate) context: &'a Context,
     pub(crate) job: &'a Job,
@@ -129,7 +121,7 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) lane: Lane,
     /// The slot that it has, in the task lane.
     pub(crate) slot: Option<&'a TaskSlot>,
-    /// The count for devices that are left when the message may no longer be sent.
+    /// The count for devices that remain when the message may no longer be sent.
     pub(crate) late_devices: LateDevices,
     /// The queue message.
     pub(crate) hold: &'a Hold<'a>,
@@ -301,7 +293,7 @@ mod tests {
             unsaved: None,
             progress: Some(Unsaved::from_nothing(AT, Vec::new(), progress)),
             detached: false,
-            written_off: false,
+            late_devices: LateDevices::Expired,
         };
         ClaimRequest::of(&task, 1, 7)
     }

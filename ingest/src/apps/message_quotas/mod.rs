@@ -26,7 +26,7 @@ use push_model::{
 
 use tokio::time::Instant;
 
-use crate::settings::AppSettings;
+use crate::{allowance::QuotaUsedUp, settings::AppSettings};
 
 /// The time after which a push is worth another try while too many messages wait, in seconds.
 const RETRY_WAITING: u64 = 5;
@@ -47,17 +47,6 @@ impl MessageQuotas {
         let entries = app.max_ledger_entries.or_default(settings.max_ledger_entries);
         (waiting.is_some() || entries.is_some()).then_some(Self { waiting, entries })
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QuotaUsedUp {
-    /// Its name in `pushctl app set`.
-    pub(crate) quota: &'static str,
-    /// The things that are counted.
-    pub(crate) what: &'static str,
-    pub(crate) most: NonZeroU32,
-    /// Whole seconds after which another try makes sense.
-    pub(crate) retry_after: u64,
 }
 
 /// The apps that have something to write or to learn.

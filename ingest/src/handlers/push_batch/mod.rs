@@ -30,7 +30,8 @@ use super::{
     push::{PushHandler, unpublished},
 };
 use crate::{
-    apps::{CachedApp, RateStatus},
+    allowance::RateStatus,
+    apps::CachedApp,
     body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
     metrics::{AppPushes, Metrics},

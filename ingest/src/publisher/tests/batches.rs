@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_lone_push_goes_at_once_and_the_next_batch_grows_while_the_window_is_full() {
     let queue = ScriptedQueue::new(0, false);
-    let (publisher, running) = start(&queue, SETTINGS);
+    let publisher = start(&queue, SETTINGS);
     let first = push(&publisher, 1);
     until_idle().await;
     assert_eq!(queue.batches(), [1]);
@@ -19,14 +19,13 @@ async fn a_lone_push_goes_at_once_and_the_next_batch_grows_while_the_window_is_f
         assert_eq!(push.await.unwrap(), Ok(()));
     }
     assert_eq!(queue.batches(), [1, 4, 2], "a batch is bounded by its number of pushes");
-    running.finish(soon()).await;
+    publisher.finish(soon()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_goes_when_it_is_as_large_as_all_that_waits_for_confirms_or_when_less_does() {
     let queue = ScriptedQueue::new(0, false);
-    let (publisher, running) =
-        start(&queue, PublisherSettings { window: 4, batch_jobs: 100, ..SETTINGS });
+    let publisher = start(&queue, PublisherSettings { window: 4, batch_jobs: 100, ..SETTINGS });
     let mut pushes = Vec::new();
     let steps: [&[usize]; 6] = [&[1], &[1, 1], &[1, 1], &[1, 1, 2], &[1, 1, 2], &[1, 1, 2]];
     for batches in steps {
@@ -45,13 +44,13 @@ async fn a_batch_goes_when_it_is_as_large_as_all_that_waits_for_confirms_or_when
         assert_eq!(push.await.unwrap(), Ok(()));
     }
     assert_eq!(queue.batches(), [1, 1, 2, 2, 1]);
-    running.finish(soon()).await;
+    publisher.finish(soon()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_is_bounded_by_its_bytes_and_a_larger_push_goes_alone() {
     let queue = ScriptedQueue::new(0, false);
-    let (publisher, running) = start(&queue, SETTINGS);
+    let publisher = start(&queue, SETTINGS);
     let mut pushes = vec![push(&publisher, 1)];
     until_idle().await;
     for bytes in [4_000, 4_000, 4_000, 20_000, 1] {
@@ -63,5 +62,5 @@ async fn a_batch_is_bounded_by_its_bytes_and_a_larger_push_goes_alone() {
         assert_eq!(push.await.unwrap(), Ok(()));
     }
     assert_eq!(queue.batches(), [1, 2, 1, 1, 1]);
-    running.finish(soon()).await;
+    publisher.finish(soon()).await;
 }

@@ -4,7 +4,6 @@ mod batch_requests;
 mod batches;
 mod failures;
 mod scripted_queue;
-mod service;
 mod shutdown;
 
 use std::time::Duration;
@@ -18,6 +17,8 @@ use push_model::{
 };
 
 use self::scripted_queue::ScriptedQueue;
+use tokio::task::JoinHandle;
+
 use super::*;
 use crate::body::{AppMemory, Purpose, tests::memory};
 
@@ -29,12 +30,8 @@ const SETTINGS: PublisherSettings = PublisherSettings {
     timeout: Duration::from_secs(10),
 };
 
-fn start(
-    queue: &Arc<ScriptedQueue>,
-    settings: PublisherSettings,
-) -> (Arc<Publisher>, PublisherJoinHandle) {
-    let (publisher, running) = Publisher::start(queue.clone(), settings, Arc::default());
-    (Arc::new(publisher), running)
+fn start(queue: &Arc<ScriptedQueue>, settings: PublisherSettings) -> Arc<Publisher> {
+    Arc::new(Publisher::new(queue.clone(), settings, Arc::default()))
 }
 
 fn soon() -> Instant {

@@ -55,11 +55,11 @@ impl BackupWriter {
         name.push(UNFINISHED);
         let unfinished = PathBuf::from(name);
         let cannot = || format!("cannot write {}", unfinished.display());
-        let begun = begin(&unfinished).with_context(cannot)?;
-        let begun = begun
+        let locked = begin(&unfinished).with_context(cannot)?;
+        let out = locked
             .with_context(|| format!("another backup is being written to {}", file.display()))?;
         let mut writer = Self {
-            out: BufWriter::new(begun),
+            out: BufWriter::new(out),
             unfinished: Some(unfinished),
             file: file.to_owned(),
             sum: Sha256::new(),
@@ -146,8 +146,8 @@ fn begin(unfinished: &Path) -> io::Result<Option<File>> {
     let is_busy = |error: &TryLockError| matches!(error, TryLockError::WouldBlock);
     // Only a file: a link is not followed, and opening a pipe would wait for its reader.
     let is_file = fs::symlink_metadata(unfinished).is_ok_and(|found| found.is_file());
-    let left = if is_file { File::open(unfinished).ok() } else { None };
-    if let Some(Err(error)) = left.as_ref().map(File::try_lock)
+    let abandoned = if is_file { File::open(unfinished).ok() } else { None };
+    if let Some(Err(error)) = abandoned.as_ref().map(File::try_lock)
         && is_busy(&error)
     {
         return Ok(None);

@@ -132,7 +132,7 @@ pub async fn move_apps(
                 apps.push(AppMove { app_id, moved_before: true, why, arrived, disabled });
             }
             Planned::Take(arrival) => match leave(&stores, &app_id, arrival).await {
-                Ok(left) => marked.push(left),
+                Ok(app) => marked.push(app),
                 Err(error) => failed.push(failure(app_id, &error)),
             },
         }

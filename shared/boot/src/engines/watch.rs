@@ -8,7 +8,7 @@ use push_model::causes::with_causes;
 use push_queue::Queue;
 
 use super::open::Stores;
-use crate::health::{Health, Need, State, state_of};
+use crate::health::{Health, Need, PartState, state_of};
 
 /// Watches the queue: it works while it takes messages.
 pub fn watch_queue(health: &Health, queue: &Arc<dyn Queue>) {
@@ -34,10 +34,10 @@ fn watch_store(health: &Health, need: Need, part: &str, store: Arc<dyn Store>) {
     });
 }
 
-fn of_store(written: Result<TakesWrites, IndexError>) -> State {
+fn of_store(written: Result<TakesWrites, IndexError>) -> PartState {
     match written {
-        Ok(TakesWrites { unreachable }) if unreachable.is_empty() => State::Ok,
-        Ok(TakesWrites { unreachable }) => State::Degraded(unreachable.join("; ")),
-        Err(error) => State::Failed(with_causes(&error)),
+        Ok(TakesWrites { unreachable }) if unreachable.is_empty() => PartState::Ok,
+        Ok(TakesWrites { unreachable }) => PartState::Degraded(unreachable.join("; ")),
+        Err(error) => PartState::Failed(with_causes(&error)),
     }
 }

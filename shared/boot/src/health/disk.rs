@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::Semaphore;
 
-use super::{Health, Need, State};
+use super::{Health, Need, PartState};
 
 /// The bytes that a check writes: one page of a database, so that they take room of their own.
 const PROBE: [u8; 4096] = [0; 4096];
@@ -36,11 +36,16 @@ impl DiskProbe {
         Self { dir: dir.to_owned(), writing: Arc::new(Semaphore::new(1)) }
     }
 
-    async fn check(self, write: impl FnOnce(&Path) -> io::Result<()> + Send + 'static) -> State {
+    async fn check(
+        self,
+        write: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
+    ) -> PartState {
         let Self { dir, writing } = self;
         let name = dir.display().to_string();
         let Ok(permit) = writing.try_acquire_owned() else {
-            return State::Failed(format!("{name}: the write of an earlier check has not ended"));
+            return PartState::Failed(format!(
+                "{name}: the write of an earlier check has not ended"
+            ));
         };
         let written = tokio::task::spawn_blocking(move || {
             let written = write(&dir);
@@ -48,9 +53,9 @@ impl DiskProbe {
             written
         });
         match written.await {
-            Ok(Ok(())) => State::Ok,
-            Ok(Err(error)) => State::Failed(format!("{name} cannot be written: {error}")),
-            Err(error) => State::Failed(format!("{name} cannot be checked: {error}")),
+            Ok(Ok(())) => PartState::Ok,
+            Ok(Err(error)) => PartState::Failed(format!("{name} cannot be written: {error}")),
+            Err(error) => PartState::Failed(format!("{name} cannot be checked: {error}")),
         }
     }
 }
@@ -72,13 +77,14 @@ mod tests {
     #[tokio::test]
     async fn a_directory_that_takes_writes_has_nothing_in_it_afterwards() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(DiskProbe::new(folder.path()).check(write).await, State::Ok);
+        assert_eq!(DiskProbe::new(folder.path()).check(write).await, PartState::Ok);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[tokio::test]
     async fn one_that_does_not_is_named_with_the_reason() {
-        let State::Failed(why) = DiskProbe::new(Path::new("/nowhere")).check(write).await else {
+        let PartState::Failed(why) = DiskProbe::new(Path::new("/nowhere")).check(write).await
+        else {
             panic!("it does not exist")
         };
         assert!(why.starts_with("/nowhere cannot be written: "), "{why}");
@@ -102,11 +108,11 @@ mod tests {
         assert!(hanging.await.unwrap_err().is_cancelled(), "its time is over");
         for _ in 0..3 {
             let checked = probe.clone().check(|_| panic!("a second write begins")).await;
-            let State::Failed(why) = checked else { panic!("{checked:?}") };
+            let PartState::Failed(why) = checked else { panic!("{checked:?}") };
             assert!(why.ends_with("has not ended"), "{why}");
         }
         drop(free);
         drop(probe.writing.acquire().await.unwrap());
-        assert_eq!(probe.check(write).await, State::Ok);
+        assert_eq!(probe.check(write).await, PartState::Ok);
     }
 }

@@ -40,7 +40,7 @@ use tracing::{info, warn};
 use self::part::{Change, Part};
 pub use self::{
     disk::watch_disk,
-    part::{Need, State},
+    part::{Need, PartState},
     report::{PartReport, Report, Status},
     settings::HealthSettings,
 };
@@ -60,8 +60,8 @@ pub struct Health(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     settings: HealthSettings,
-    begun: Instant,
-    begun_at: UnixMillis,
+    started: Instant,
+    started_at: UnixMillis,
     /// Set when the program has all its parts.
     complete: OnceLock<()>,
     /// Cancelled when the program begins to stop.
@@ -79,8 +79,8 @@ impl Health {
     pub fn starting(settings: HealthSettings, stopping: CancellationToken) -> Self {
         let health = Self(Arc::new(Inner {
             settings,
-            begun: Instant::now(),
-            begun_at: UnixMillis::now(),
+            started: Instant::now(),
+            started_at: UnixMillis::now(),
             complete: OnceLock::new(),
             stopping: stopping.clone(),
             stopping_since: OnceLock::new(),
@@ -117,7 +117,7 @@ impl Health {
     where
         E: std::error::Error + 'static,
     {
-        let deadline = self.0.begun + self.0.settings.start_deadline;
+        let deadline = self.0.started + self.0.settings.start_deadline;
         let mut pause = OPEN_PAUSE_FIRST;
         let mut said = false;
         self.part(name, Need::Required);
@@ -141,7 +141,7 @@ impl Health {
                 );
                 said = true;
             }
-            self.0.record(name, State::Failed(why));
+            self.0.record(name, PartState::Failed(why));
             if timeout(pause, self.0.stopping.cancelled()).await.is_ok() {
                 return Err(error);
             }
@@ -152,7 +152,7 @@ impl Health {
     /// Checks a part in the background from now on, and names it in every answer.
     pub fn watch<F>(&self, name: &str, need: Need, check: impl Fn() -> F + Send + Sync + 'static)
     where
-        F: Future<Output = State> + Send + 'static,
+        F: Future<Output = PartState> + Send + 'static,
     {
         self.part(name, need);
         let HealthSettings { interval, timeout: within, .. } = self.0.settings;
@@ -179,7 +179,7 @@ impl Health {
         let parts: Vec<PartReport> =
             inner.parts().iter().map(|part| part.report(now, inner.settings.max_age)).collect();
         let stopping = inner.stopping.is_cancelled().then(|| inner.stopping_since());
-        Report::of(parts, inner.begun_at, inner.complete.get().is_some(), stopping)
+        Report::of(parts, inner.started_at, inner.complete.get().is_some(), stopping)
     }
 
     /// Adds a part, unless it is named already.
@@ -207,7 +207,7 @@ impl Inner {
 
     /// Notes what a check found, and logs it if the part works no longer, or works again. Returns
     /// whether there is such a part.
-    fn record(&self, name: &str, state: State) -> bool {
+    fn record(&self, name: &str, state: PartState) -> bool {
         let mut parts = self.parts();
         let Some(part) = parts.iter_mut().find(|part| part.name == name) else { return false };
         let change = part.record(state, Instant::now(), UnixMillis::now());
@@ -225,14 +225,14 @@ impl Inner {
     }
 }
 
-fn unanswered(within: Duration) -> State {
-    State::Failed(format!("no answer within {}", humantime::format_duration(within)))
+fn unanswered(within: Duration) -> PartState {
+    PartState::Failed(format!("no answer within {}", humantime::format_duration(within)))
 }
 
-/// The state of a part from the result of a check: [`State::Ok`], or failed with all causes.
-pub fn state_of<E: std::error::Error + 'static>(result: Result<(), E>) -> State {
+/// The state of a part from the result of a check: [`PartState::Ok`], or failed with all causes.
+pub fn state_of<E: std::error::Error + 'static>(result: Result<(), E>) -> PartState {
     match result {
-        Ok(()) => State::Ok,
-        Err(error) => State::Failed(with_causes(&error)),
+        Ok(()) => PartState::Ok,
+        Err(error) => PartState::Failed(with_causes(&error)),
     }
 }

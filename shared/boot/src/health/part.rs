@@ -18,7 +18,7 @@ pub enum Need {
 
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum PartState {
     /// It does its work.
     Ok,
     /// It does the most of its work; what it does not do, and why.
@@ -27,7 +27,7 @@ pub enum State {
     Failed(String),
 }
 
-impl State {
+impl PartState {
     /// Returns true if the program can work with the part.
     pub(super) fn works(&self) -> bool {
         matches!(self, Self::Ok | Self::Degraded(_))
@@ -56,7 +56,7 @@ pub(super) struct Part {
     pub(super) name: String,
     pub(super) need: Need,
     /// The last result; none before the first one.
-    last: Option<State>,
+    last: Option<PartState>,
     /// True if it has worked since the start.
     has_worked: bool,
     /// Since when it is in its status.
@@ -73,7 +73,12 @@ impl Part {
     }
 
     /// Notes what a check found.
-    pub(super) fn record(&mut self, state: State, now: Instant, at: UnixMillis) -> Option<Change> {
+    pub(super) fn record(
+        &mut self,
+        state: PartState,
+        now: Instant,
+        at: UnixMillis,
+    ) -> Option<Change> {
         let (before, had_worked) = (self.status(), self.has_worked);
         self.has_worked |= state.works();
         self.checked = Some((now, at));
@@ -83,19 +88,19 @@ impl Part {
             self.since = at;
         }
         match (before.works(), state) {
-            (true, State::Failed(why)) => Some(Change::Broke(why)),
-            (false, State::Ok | State::Degraded(_)) if had_worked => Some(Change::Works),
+            (true, PartState::Failed(why)) => Some(Change::Broke(why)),
+            (false, PartState::Ok | PartState::Degraded(_)) if had_worked => Some(Change::Works),
             _ => None,
         }
     }
 
     fn status(&self) -> PartStatus {
         match &self.last {
-            Some(State::Ok) => PartStatus::Ok,
-            Some(State::Degraded(_)) => PartStatus::Degraded,
-            Some(State::Failed(_)) if self.has_worked => PartStatus::Failed,
+            Some(PartState::Ok) => PartStatus::Ok,
+            Some(PartState::Degraded(_)) => PartStatus::Degraded,
+            Some(PartState::Failed(_)) if self.has_worked => PartStatus::Failed,
             // It was not reached yet.
-            Some(State::Failed(_)) | None => PartStatus::Awaited,
+            Some(PartState::Failed(_)) | None => PartStatus::Awaited,
         }
     }
 
@@ -107,7 +112,7 @@ impl Part {
             required: self.need == Need::Required,
             since: self.since,
             checked: self.checked.map(|(_, at)| at),
-            detail: self.last.as_ref().and_then(State::detail).map(str::to_owned),
+            detail: self.last.as_ref().and_then(PartState::detail).map(str::to_owned),
         };
         if let Some((when, at)) = self.checked
             && report.status.works()

@@ -74,11 +74,11 @@ impl PartStatus {
 }
 
 impl Report {
-    /// The answer of a program that began at `begun` and stops since `stopping`. `complete` says
+    /// The answer of a program that began at `started` and stops since `stopping`. `complete` says
     /// whether `parts` are all it has.
     pub(super) fn of(
         parts: Vec<PartReport>,
-        begun: UnixMillis,
+        started: UnixMillis,
         complete: bool,
         stopping: Option<UnixMillis>,
     ) -> Self {
@@ -91,12 +91,12 @@ impl Report {
         } else if let Some(since) = failed.map(|part| part.since).min() {
             (Status::NotReady, since)
         } else if !complete || required().any(is_awaited) {
-            (Status::Starting, begun)
+            (Status::Starting, started)
         } else if let Some(since) = degraded.map(|part| part.since).min() {
             (Status::Degraded, since)
         } else {
             // It is ready since the last part works.
-            (Status::Ready, required().map(|part| part.since).max().unwrap_or(begun))
+            (Status::Ready, required().map(|part| part.since).max().unwrap_or(started))
         };
         let ready = matches!(status, Status::Ready | Status::Degraded);
         Self { status, ready, since, parts }

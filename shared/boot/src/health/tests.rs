@@ -29,11 +29,11 @@ impl Queue {
         self.0.1.load(Ordering::Relaxed)
     }
 
-    async fn check(self) -> State {
+    async fn check(self) -> PartState {
         self.0.1.fetch_add(1, Ordering::Relaxed);
         match self.0.0.load(Ordering::Relaxed) {
-            OK => State::Ok,
-            BROKEN => State::Failed("broken".to_owned()),
+            OK => PartState::Ok,
+            BROKEN => PartState::Failed("broken".to_owned()),
             HANGS => std::future::pending().await,
             _ => panic!("a fault of a check"),
         }
@@ -131,7 +131,7 @@ async fn a_program_that_stops_is_not_ready_at_once_whatever_its_parts_say() {
 async fn a_program_is_not_ready_before_it_has_all_its_parts() {
     let health = Health::starting(SETTINGS, CancellationToken::new());
     assert_eq!(health.report().status, Status::Starting);
-    health.watch("queue", Need::Required, || std::future::ready(State::Ok));
+    health.watch("queue", Need::Required, || std::future::ready(PartState::Ok));
     pass(SETTINGS.interval).await;
     assert_eq!(health.report().status, Status::Starting);
     health.complete();
@@ -142,7 +142,7 @@ async fn a_program_is_not_ready_before_it_has_all_its_parts() {
 async fn a_part_that_is_only_reported_keeps_no_program_from_being_ready() {
     let (health, _queue, _stopping) = program(OK).await;
     health.watch("index", Need::Reported, || {
-        std::future::ready(State::Failed("read only".to_owned()))
+        std::future::ready(PartState::Failed("read only".to_owned()))
     });
     pass(SETTINGS.interval).await;
     let report = health.report();
@@ -155,7 +155,7 @@ async fn a_part_that_is_only_reported_keeps_no_program_from_being_ready() {
 async fn a_degraded_part_does_its_work() {
     let health = Health::starting(SETTINGS, CancellationToken::new());
     health.watch("index", Need::Required, || {
-        std::future::ready(State::Degraded("one of three".to_owned()))
+        std::future::ready(PartState::Degraded("one of three".to_owned()))
     });
     health.complete();
     pass(SETTINGS.interval).await;
@@ -171,16 +171,16 @@ fn a_status_is_as_old_as_what_made_it() {
     let now = Instant::now();
     let mut part = Part::awaited("queue", Need::Required, at(0));
     let since = |part: &Part| part.report(now, SETTINGS.max_age).since;
-    assert_eq!(part.record(State::Failed("x".to_owned()), now, at(1)), None);
+    assert_eq!(part.record(PartState::Failed("x".to_owned()), now, at(1)), None);
     assert_eq!(since(&part), at(0), "it is awaited since the start");
-    assert_eq!(part.record(State::Ok, now, at(2)), None, "nothing broke before");
-    assert_eq!(part.record(State::Ok, now, at(3)), None);
+    assert_eq!(part.record(PartState::Ok, now, at(2)), None, "nothing broke before");
+    assert_eq!(part.record(PartState::Ok, now, at(3)), None);
     assert_eq!(since(&part), at(2));
-    let broke = part.record(State::Failed("y".to_owned()), now, at(4));
+    let broke = part.record(PartState::Failed("y".to_owned()), now, at(4));
     assert_eq!(broke, Some(Change::Broke("y".to_owned())));
-    part.record(State::Failed("z".to_owned()), now, at(5));
+    part.record(PartState::Failed("z".to_owned()), now, at(5));
     assert_eq!(since(&part), at(4));
-    assert_eq!(part.record(State::Ok, now, at(6)), Some(Change::Works));
+    assert_eq!(part.record(PartState::Ok, now, at(6)), Some(Change::Works));
 
     let failed = PartReport { status: PartStatus::Failed, ..part.report(now, SETTINGS.max_age) };
     let other = PartReport { since: at(9), ..part.report(now, SETTINGS.max_age) };

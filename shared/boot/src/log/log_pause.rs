@@ -11,10 +11,10 @@ const PAUSE: Duration = Duration::from_mins(1);
 
 /// Decides which events of one kind are logged.
 #[derive(Debug, Default)]
-pub struct LogPause(Mutex<State>);
+pub struct LogPause(Mutex<LastLogged>);
 
 #[derive(Debug, Default)]
-struct State {
+struct LastLogged {
     logged_at: Option<Instant>,
     unlogged: u64,
 }

@@ -31,12 +31,12 @@ pub struct Outage(Arc<Shared>);
 struct Shared {
     /// True during an outage, so that an answer costs no lock otherwise.
     is_on: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<OutageState>,
     quiet: Duration,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutageState {
     current: Option<Current>,
     /// The requests that wait to be made again.
     waiting: usize,
@@ -121,7 +121,7 @@ impl Outage {
         Waiting(self.clone())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OutageState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::health::{HealthSettings, Need, State};
+    use crate::health::{HealthSettings, Need, PartState};
 
     const SETTINGS: HealthSettings = HealthSettings {
         interval: Duration::from_millis(10),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     impl Running {
-        async fn start(queue: State) -> Self {
+        async fn start(queue: PartState) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let health = Health::starting(SETTINGS, CancellationToken::new());
@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_method_is_refused_and_told_which_there_are() {
-        let running = Running::start(State::Ok).await;
+        let running = Running::start(PartState::Ok).await;
         for path in ["/livez", "/readyz", "/metrics"] {
             let refused = whole(running.send("POST", path).await).await;
             assert!(refused.starts_with("HTTP/1.1 405 "), "{path}: {refused}");
@@ -217,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_that_lives_without_its_servers_is_alive_and_not_ready() {
-        let running = Running::start(State::Failed("away".to_owned())).await;
+        let running = Running::start(PartState::Failed("away".to_owned())).await;
         assert!(running.get("/livez").await.starts_with("HTTP/1.1 200"));
         let ready = running.get("/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
@@ -228,7 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_that_lie_idle_keep_no_other_from_its_answer() {
-        let running = Running::start(State::Ok).await;
+        let running = Running::start(PartState::Ok).await;
         running.publish();
         let mut idle = running.idle(200).await;
         let asked = Instant::now();
@@ -244,7 +244,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_that_lie_idle_end_no_answer_that_is_still_being_read() {
-        let running = Running::start(State::Ok).await;
+        let running = Running::start(PartState::Ok).await;
         running.publish_much();
         let mut slow = running.ask("/metrics").await;
         let first = slow.read_u8().await.unwrap();
@@ -260,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn clients_that_read_slowly_leave_room_for_a_probe_that_takes_its_time() {
-        let running = Running::start(State::Ok).await;
+        let running = Running::start(PartState::Ok).await;
         running.publish_much();
         let mut slow = Vec::new();
         for _ in 0..100 {
@@ -280,7 +280,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_its_client_does_not_read_ends() {
-        let running = Running::start(State::Ok).await;
+        let running = Running::start(PartState::Ok).await;
         running.publish_much();
         let mut slow = running.ask("/metrics").await;
         slow.read_u8().await.unwrap();
@@ -295,7 +295,7 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_are_open_metrics_text_from_when_the_program_has_them() {
-        let running = Running::start(State::Ok).await;
+        let running = Running::start(PartState::Ok).await;
         assert!(running.get("/metrics").await.starts_with("HTTP/1.1 503"));
         running.publish();
         let metrics = running.get("/metrics").await;

@@ -21,10 +21,9 @@ use clap::{
 
 use super::{
     config_file::{self, Given},
-    older_words,
-    secret::may_hold_secret,
-    unknown_variables,
+    older_words, unknown_variables,
 };
+use crate::values::may_hold_secret;
 
 /// Replaces a value that may hold a password in an error.
 const NOT_SHOWN: &str = "…";

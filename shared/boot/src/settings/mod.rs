@@ -21,17 +21,18 @@ pub mod seal;
 pub mod secret;
 pub mod tls;
 pub mod unknown_variables;
-mod values;
 
 use std::{fmt, path::Path};
 
-use self::secret::{SecretText, may_hold_secret};
-pub(crate) use self::values::with_unit;
-pub use self::values::{
+use self::secret::SecretText;
+pub use crate::values::{
     address, count, count_or_none, duration, on_or_off, path, share, size, size_between, size_from,
     some_time, text,
 };
-use crate::tune::{TuneArgs, Tuning};
+use crate::{
+    tune::{TuneArgs, Tuning},
+    values::with_value,
+};
 
 /// Returns the environment variable of a flag: `PUSH_MQTT_URL` for `--mqtt-url`. Every setting
 /// follows this rule.
@@ -121,24 +122,6 @@ impl ConfigErrors {
             _ => Err(self),
         }
     }
-}
-
-pub(crate) fn with_value(problem: &str, text: &str) -> String {
-    if may_hold_secret(text) {
-        format!("{problem}; the value is not shown, because it may hold a password")
-    } else {
-        format!("{problem}, not {text:?}")
-    }
-}
-
-/// The least similarity, from 0 to 1, at which a known name is suggested for a wrong one.
-const ALIKE: f64 = 0.7;
-
-/// Returns the known name that is most similar to a wrong one, if any is similar enough.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let alike = known.map(|known| (strsim::jaro_winkler(name, known), known));
-    let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
-    (nearest.0 >= ALIKE).then_some(nearest.1)
 }
 
 fn named(flag: &str, problem: &str) -> String {

@@ -15,18 +15,10 @@ use std::{
 use push_model::text::str_without_mark;
 
 use super::flag_of;
+use crate::values::may_hold_secret;
 
 /// The largest file of a secret, in bytes.
 const MAX_FILE: usize = 64 * 1024;
-
-/// The longest value that an error repeats, in bytes.
-const MAX_REPEATED: usize = 100;
-
-/// Returns true for a value that may hold a password, such as a URL given to the wrong setting. No
-/// error repeats such a value.
-pub(crate) fn may_hold_secret(text: &str) -> bool {
-    text.contains("://") || text.contains('@') || text.len() > MAX_REPEATED
-}
 
 /// A text that may hold a secret, such as the value of a flag: even one that takes none may be given
 /// a password by mistake. It has no `Display`, and its `Debug` form does not show it.

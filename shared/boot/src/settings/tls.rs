@@ -9,11 +9,8 @@ use push_tls::{
     server::TlsSettings,
 };
 
-use super::{
-    ConfigErrors,
-    secret::{SecretText, may_hold_secret},
-    variable,
-};
+use super::{ConfigErrors, secret::SecretText, variable};
+use crate::values::may_hold_secret;
 
 /// A flag and its value, if it was set.
 pub type Flag<'a> = (&'a str, Option<&'a SecretText>);

@@ -6,8 +6,8 @@
 
 use clap::Command;
 
-use super::nearest;
 use crate::log::terminal;
+use crate::values::nearest;
 
 /// The beginning of every variable of a setting.
 const PREFIX: &str = "PUSH_";

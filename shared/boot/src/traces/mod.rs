@@ -139,8 +139,8 @@ impl Traces {
         stop.cancel();
         if timeout(FLUSH_TIME, &mut task).await.is_err() {
             task.abort();
-            let left = counts.not_sent();
-            warn!(spans = left, "the collector has not taken the last spans in time");
+            let spans = counts.not_sent();
+            warn!(spans, "the collector has not taken the last spans in time");
         }
     }
 }

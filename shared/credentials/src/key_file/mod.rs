@@ -160,11 +160,11 @@ pub type KeyFile = StoredKeyFile<KeySet>;
 #[derive(Debug)]
 pub struct StoredKeyFile<K> {
     path: PathBuf,
-    state: RwLock<State<K>>,
+    state: RwLock<LoadedKeys<K>>,
 }
 
 #[derive(Debug)]
-struct State<K> {
+struct LoadedKeys<K> {
     keys: Arc<K>,
     read: Version,
     /// The version that could not be used, which is logged once; `Some(None)` is a missing file.
@@ -204,7 +204,7 @@ impl<K: StoredKeys> StoredKeyFile<K> {
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
         let (keys, read) = read::<K>(path)?;
         let keys = Arc::new(keys);
-        let state = State { keys, read, unusable: None, checked: Instant::now() };
+        let state = LoadedKeys { keys, read, unusable: None, checked: Instant::now() };
         Ok(Self { path: path.to_owned(), state: RwLock::new(state) })
     }
 

@@ -21,8 +21,8 @@ use super::{
     window::{InFlight, Window},
 };
 use crate::{
-    contract::Outcome,
     mqtt::sub_batch::{Recipient, SubBatch, SubBatchProgress},
+    outcome::Outcome,
     sending::Proceed,
 };
 

@@ -14,7 +14,7 @@ use rmqtt_codec::{
     v5::{Packet, PublishAck, PublishAckReason, PublishProperties},
 };
 
-use crate::contract::Outcome;
+use crate::outcome::Outcome;
 
 /// Builds a PUBLISH with QoS 1.
 pub(super) fn publish(

@@ -32,7 +32,8 @@ use clap::{Arg, Command};
 use push_model::text::str_without_mark;
 
 use self::entries::Entry;
-use super::{nearest, older_words, secret::may_hold_secret};
+use super::older_words;
+use crate::values::{may_hold_secret, nearest};
 
 /// The flag that names the file.
 const FLAG: &str = "config";

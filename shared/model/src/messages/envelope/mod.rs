@@ -32,7 +32,7 @@ pub use self::{
         JobResult, decode_job_envelope, encode_alone, encode_job_envelope, encode_jobs, join_job,
     },
     new_job::{JobMarks, encode_job, write_job},
-    task::{ClosingCheck, PartitionTask, Task, Unsaved, Work},
+    task::{ClosingCheck, LateDevices, PartitionTask, Task, Unsaved, Work},
 };
 
 /// The version of envelopes that this program writes, and the newest that it reads.

@@ -83,10 +83,28 @@ pub struct PartitionTask {
     /// there is no entry, that run may have closed it and the ledger evicted it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub detached: bool,
-    /// The closing check wrote this partition off: its message expired long ago, and the index lost
-    /// how it ended. What is left counts as [`Unrecorded`](crate::ledger::FailReason::Unrecorded).
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub written_off: bool,
+    /// The count for devices that remain when the message may no longer be sent.
+    #[serde(default, skip_serializing_if = "LateDevices::is_default")]
+    pub late_devices: LateDevices,
+}
+
+/// The count for devices that remain when the message may no longer be sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LateDevices {
+    /// They have expired.
+    #[default]
+    Expired,
+    /// The closing check wrote the partition off: the index lost how it ended, so it is unknown
+    /// whether they were sent to. They count as
+    /// [`Unrecorded`](crate::ledger::FailReason::Unrecorded).
+    Unrecorded,
+}
+
+impl LateDevices {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -44,7 +44,7 @@ pub use self::{
     leftover::Leftover,
     outcomes::{FailReason, Outcomes, Retried, RetryReason},
     partition::{
-        BadState, Checkpoint, Claim, MOST_PARTITIONS, Partition, PartitionState, Plan,
+        BadPartitionState, Checkpoint, Claim, MOST_PARTITIONS, Partition, PartitionState, Plan,
         PlannedPartition, PriorDeliveries,
     },
     recall::{EarlyRecall, RECALL_CHECK, Recall, RecallOutcome},

@@ -128,17 +128,17 @@ impl fmt::Display for Checkpoint {
 /// The text is not the form of a checkpoint or of a partition's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the state of a partition")]
-pub struct BadState;
+pub struct BadPartitionState;
 
 impl FromStr for Checkpoint {
-    type Err = BadState;
+    type Err = BadPartitionState;
 
-    fn from_str(text: &str) -> Result<Self, BadState> {
+    fn from_str(text: &str) -> Result<Self, BadPartitionState> {
         if text == END {
             return Ok(Self::End);
         }
-        let (range, offset) = text.split_once('.').ok_or(BadState)?;
-        let number = |text: &str| text.parse().map_err(|_| BadState);
+        let (range, offset) = text.split_once('.').ok_or(BadPartitionState)?;
+        let number = |text: &str| text.parse().map_err(|_| BadPartitionState);
         Ok(Self::At { range: number(range)?, offset: number(offset)? })
     }
 }
@@ -246,10 +246,10 @@ impl fmt::Display for PartitionState {
 }
 
 impl FromStr for PartitionState {
-    type Err = BadState;
+    type Err = BadPartitionState;
 
-    fn from_str(text: &str) -> Result<Self, BadState> {
-        let number = |text: &str| text.parse().map_err(|_| BadState);
+    fn from_str(text: &str) -> Result<Self, BadPartitionState> {
+        let number = |text: &str| text.parse().map_err(|_| BadPartitionState);
         match *text.split(' ').collect::<Vec<_>>() {
             [END] => Ok(Self::ENDED),
             ["-", step, checkpoint] => {
@@ -259,13 +259,13 @@ impl FromStr for PartitionState {
                 claim: Some(Claim {
                     epoch: number(epoch)?,
                     nonce: number(nonce)?,
-                    delivery: delivery.parse().map_err(|_| BadState)?,
+                    delivery: delivery.parse().map_err(|_| BadPartitionState)?,
                     owner: number(owner)?,
                 }),
                 step: number(step)?,
                 checkpoint: checkpoint.parse()?,
             }),
-            _ => Err(BadState),
+            _ => Err(BadPartitionState),
         }
     }
 }
@@ -343,7 +343,7 @@ mod tests {
         }
         assert_eq!(PartitionState::ENDED.to_string(), "end");
         for bad in ["", "1", "1 2 3", "1 2 3 4 5 6", "- x end", "- 1 1.", "1 2 3 4 5 0.0 7"] {
-            assert_eq!(bad.parse::<PartitionState>(), Err(BadState), "{bad}");
+            assert_eq!(bad.parse::<PartitionState>(), Err(BadPartitionState), "{bad}");
         }
     }
 }

@@ -1,6 +1,35 @@
-//! The values of settings: each function reads one kind, or says what it must be.
+//! The values of settings, as texts: times, sizes and numbers with their units. A wrong one is
+//! repeated in the error, unless it may hold a secret.
 
 use std::{fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration};
+
+/// The longest value that an error repeats, in bytes.
+const MAX_REPEATED: usize = 100;
+
+/// Returns true for a value that may hold a password, such as a URL given to the wrong setting. No
+/// error repeats such a value.
+pub(crate) fn may_hold_secret(text: &str) -> bool {
+    text.contains("://") || text.contains('@') || text.len() > MAX_REPEATED
+}
+
+/// Repeats a wrong value after the problem with it.
+pub(crate) fn with_value(problem: &str, text: &str) -> String {
+    if may_hold_secret(text) {
+        format!("{problem}; the value is not shown, because it may hold a password")
+    } else {
+        format!("{problem}, not {text:?}")
+    }
+}
+
+/// The least similarity, from 0 to 1, at which a known name is suggested for a wrong one.
+const ALIKE: f64 = 0.7;
+
+/// Returns the known name that is most similar to a wrong one, if any is similar enough.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let alike = known.map(|known| (strsim::jaro_winkler(name, known), known));
+    let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (nearest.0 >= ALIKE).then_some(nearest.1)
+}
 
 /// Reads any text.
 ///
@@ -8,14 +37,6 @@ use std::{fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, ti
 /// Never.
 pub fn text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
-}
-
-/// Reads the path of a file.
-///
-/// # Errors
-/// Never.
-pub fn path(text: &str) -> Result<PathBuf, String> {
-    Ok(PathBuf::from(text))
 }
 
 /// Reads `127.0.0.1:8080`.
@@ -144,6 +165,14 @@ pub fn share(text: &str) -> Result<f64, String> {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("must be a number from 0 to 1".to_owned()),
     }
+}
+
+/// Reads the path of a file.
+///
+/// # Errors
+/// Never.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    Ok(PathBuf::from(text))
 }
 
 #[cfg(test)]
