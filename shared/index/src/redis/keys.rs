@@ -80,9 +80,19 @@ pub(super) struct Keys {
 /// Hash slots of every Redis Cluster.
 const SLOTS: u16 = 16_384;
 
-/// The hash slot of [`Keys::write_probe_of`], as Redis Cluster computes it.
+/// The hash slot of a key, as Redis Cluster computes it: of the key's hash tag if it has one, which
+/// is the text between the first `{` and the next `}`.
+pub(super) fn hash_slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = key.get(open + 1..)?;
+        rest.get(..rest.iter().position(|byte| *byte == b'}')?).filter(|tag| !tag.is_empty())
+    });
+    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % SLOTS
+}
+
+/// The hash slot of [`Keys::write_probe_of`].
 pub(super) fn write_probe_slot(number: u32) -> u16 {
-    crc16::State::<crc16::XMODEM>::calculate(number.to_string().as_bytes()) % SLOTS
+    hash_slot(number.to_string().as_bytes())
 }
 
 impl Keys {

@@ -16,7 +16,10 @@ use redis::Value;
 use tokio::time::timeout;
 
 use super::{
-    connection::{Link, reply},
+    connection::{
+        Link,
+        slots::{Host, Row, rows},
+    },
     keys::{Keys, write_probe_slot},
 };
 use crate::{IndexError, Refusal, TakesWrites};
@@ -41,7 +44,7 @@ pub(super) async fn takes_writes(link: &Link, keys: &Keys) -> Result<TakesWrites
         write(link, keys.write_probe()).await?;
         return Ok(TakesWrites::default());
     }
-    let masters = masters(link.first_node(redis::cmd("CLUSTER").arg("SLOTS")).await?)?;
+    let masters = masters(link.read(redis::cmd("CLUSTER").arg("SLOTS")).await?)?;
     if masters.is_empty() {
         return Err(IndexError::Unreachable("no node of the cluster has a hash slot".into()));
     }
@@ -81,25 +84,13 @@ async fn write(link: &Link, key: String) -> Result<(), IndexError> {
     link.read(&write).await.map(drop)
 }
 
-/// Reads the answer of CLUSTER SLOTS: rows of first slot, last slot, master, replicas. A node is its
-/// host, its port and its id. The host is null, empty or `?` where the node does not say it to clients
-/// (`cluster-preferred-endpoint-type`); then the master is called by its id.
+/// The hash slots of each master. A node that does not say its host to clients is called by its id.
 fn masters(answer: Value) -> Result<Masters, IndexError> {
     let mut masters = Masters::new();
-    for row in reply::list(answer)? {
-        let mut row = reply::list(row)?.into_iter();
-        let mut slot = || {
-            let number = reply::number(row.next().unwrap_or(Value::Nil))?.unwrap_or_default();
-            u16::try_from(number).map_err(|_| IndexError::Corrupt("a hash slot".to_owned()))
-        };
-        let slots = slot()?..=slot()?;
-        let mut node = reply::list(row.next().unwrap_or(Value::Nil))?.into_iter();
-        let host = reply::text(node.next().unwrap_or(Value::Nil))?;
-        let port = reply::number(node.next().unwrap_or(Value::Nil))?.unwrap_or_default();
-        let name = if host.is_empty() || host == "?" {
-            format!("node {}", reply::text(node.next().unwrap_or(Value::Nil))?)
-        } else {
-            format!("{host}:{port}")
+    for Row { slots, host, port, id } in rows(answer)? {
+        let name = match host {
+            Host::Named(host) => format!("{host}:{port}"),
+            Host::Asked | Host::Unknown => format!("node {id}"),
         };
         masters.entry(name).or_default().push(slots);
     }

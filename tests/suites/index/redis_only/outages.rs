@@ -1,7 +1,11 @@
 //! A Redis that does not answer: an error within a bounded time, and recovery by itself.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
+use futures::future::{join, join_all};
 use push_index::{
     Devices, Index, IndexError, Level, Store,
     redis::{RedisIndex, RedisSettings},
@@ -107,6 +111,59 @@ async fn a_redis_that_lost_its_scripts_gets_them_again() {
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
     works(&index).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_one_master_of_a_cluster_is_away_no_request_to_the_others_fails() {
+    let mut cluster = RedisCluster::start().await.unwrap();
+    for node in cluster.nodes() {
+        let client = redis::Client::open(node.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("cluster-require-full-coverage").arg("no");
+        set.query_async::<()>(&mut connection).await.unwrap();
+    }
+    let index = RedisIndex::connect(&cluster.url(), &namespace(), SETTINGS).await.unwrap();
+    let app = key();
+    let clients: Vec<_> = (0..200).map(|n| client(&format!("absent{n}"))).collect();
+    let answered = async || {
+        let reads = join_all(clients.iter().map(|client| index.device(&app, client)));
+        let writes = join_all(clients.iter().map(|client| index.remove_device(&app, client)));
+        let (reads, writes) = join(reads, writes).await;
+        let reads = reads.into_iter().map(|answer| answer.is_ok());
+        let writes = writes.into_iter().map(|answer| answer.is_ok());
+        let places = |answers: Vec<bool>| -> BTreeSet<usize> {
+            (0..).zip(answers).filter(|(_, is_ok)| *is_ok).map(|(place, _)| place).collect()
+        };
+        (places(reads.collect()), places(writes.collect()))
+    };
+    let all: BTreeSet<usize> = (0..clients.len()).collect();
+    assert_eq!(answered().await, (all.clone(), all.clone()));
+    let mut of_the_others = None;
+    for state in ["frozen", "killed"] {
+        match state {
+            "frozen" => cluster.nodes()[0].freeze().unwrap(),
+            _ => cluster.nodes()[0].kill(),
+        }
+        for round in 0..10 {
+            let begun = Instant::now();
+            let (read, written) = answered().await;
+            let took = begun.elapsed();
+            assert!(took < BOUND, "{state}, round {round}: after {took:?}");
+            assert_eq!(read, written, "{state}, round {round}");
+            let others = of_the_others.get_or_insert_with(|| read.clone());
+            assert!(others.len() > all.len() / 3 && others.len() < all.len(), "{}", others.len());
+            assert_eq!(*others, read, "{state}, round {round}");
+        }
+        if state == "frozen" {
+            cluster.nodes()[0].thaw().unwrap();
+            eventually("all are served again", RECOVERY, async || match answered().await {
+                (read, written) if read == all && written == all => Ok(()),
+                (read, written) => Err(format!("{} and {}", read.len(), written.len())),
+            })
+            .await;
+        }
+    }
 }
 
 #[tokio::test]

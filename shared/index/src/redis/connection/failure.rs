@@ -6,6 +6,8 @@
 //! unknown code is not taken for corrupt data: the caller tries again. Redis 6 gives the code `ERR`
 //! to whatever a command inside a script raises; that is tried again as well.
 
+use std::io;
+
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::{IndexError, Refusal, RefusalReason};
@@ -55,14 +57,26 @@ impl Failure {
     /// no longer the master or no longer has the keys. A transaction that met a redirection fails
     /// with `EXECABORT`, which does not name the new node.
     pub(in crate::redis) fn blames_connection(&self) -> bool {
-        let wrong_node = [ServerErrorKind::ReadOnly, ServerErrorKind::ExecAbort];
         self.is_timeout()
             || self.error.is_unrecoverable_error()
-            || match self.error.kind() {
-                ErrorKind::Io => true,
-                ErrorKind::Server(kind) => wrong_node.contains(&kind),
-                _ => false,
-            }
+            || self.error.kind() == ErrorKind::Io
+            || self.is_of_wrong_node()
+    }
+
+    /// Returns true if the node answered that it is not the master, or no longer has the keys.
+    pub(in crate::redis) fn is_of_wrong_node(&self) -> bool {
+        let wrong_node = [ServerErrorKind::ReadOnly, ServerErrorKind::ExecAbort];
+        matches!(self.error.kind(), ErrorKind::Server(kind) if wrong_node.contains(&kind))
+    }
+
+    /// Returns true if the server could not be reached, or gave no answer.
+    pub(in crate::redis) fn is_silence(&self) -> bool {
+        self.error.kind() == ErrorKind::Io
+    }
+
+    /// The same failure of a request that came before this one, so that this one was never sent.
+    pub(in crate::redis) fn before(self) -> Self {
+        Self { sent: false, ..self }
     }
 
     pub(in crate::redis) fn is_timeout(&self) -> bool {
@@ -88,6 +102,10 @@ impl Failure {
             errors.first().map(|(_, error)| error.code().to_owned())
         })
     }
+}
+
+pub(super) fn timed_out() -> RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 /// An answer of a cluster that names another node.

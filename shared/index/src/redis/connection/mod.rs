@@ -1,14 +1,20 @@
-//! The connection to Redis.
+//! The connections to Redis.
 //!
-//! - [`link`]: a shared connection that is made anew when it breaks.
-//! - [`server`]: one server or a cluster, by URL, and how each is sent a request.
+//! - [`link`]: shared connections to one server or to a cluster.
+//! - [`node`]: the connection to one server, which is made anew when it breaks.
+//! - [`cluster`]: one such connection to each master. [`slots`]: which master has which hash slots.
+//! - [`server`]: one server or a cluster, by URL. [`request`]: how a server is sent a request.
 //! - [`failure`]: what an error says of the request: refused, unreachable, unsure or corrupt.
 //! - [`reply`]: reading the values of an answer.
 
+mod cluster;
 mod failure;
 mod link;
+mod node;
 pub(super) mod reply;
+mod request;
 mod server;
+pub(super) mod slots;
 
 pub(super) use self::{
     failure::{CORRUPT, OTHER_VERSION},

@@ -154,7 +154,7 @@ impl Dictionaries {
     #[cfg(test)]
     pub(in crate::redis) fn of(attribute: Attribute, known: Dictionary) -> Self {
         let check = Check { at: Moment::now(), clock: 0 };
-        let dictionaries = Self::new(0, 0, check, [None; 2]);
+        let dictionaries = Self::new(0, 0, check, [0; 2]);
         dictionaries.change(attribute, |dictionary| *dictionary = known);
         dictionaries
     }

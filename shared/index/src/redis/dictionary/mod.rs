@@ -94,12 +94,12 @@ pub(super) fn dictionary_cache() -> DictionaryCache {
     Cache::with_weighter(CACHED_APPS, CACHED_BYTES, ByBytes)
 }
 
-/// The numbers of the current connections: of the quick link and of the bulk link.
-pub(super) type Connections = [Option<u64>; 2];
+/// How often the connections changed: of the quick link and of the bulk link.
+pub(super) type Connections = [u64; 2];
 
 /// The current connections. Both links count, because devices are registered on either.
 pub(super) fn connections(quick: &Link, bulk: &Link) -> Connections {
-    [quick.connection_number(), bulk.connection_number()]
+    [quick.changes(), bulk.changes()]
 }
 
 /// The codes of devices' attributes.
