@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use push_index::IndexError;
 use push_model::{
     device::{NoTarget, Target, TransportKind},
     envelope::Job,
@@ -12,6 +11,7 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
 };
+use push_store::IndexError;
 use tokio::time::Instant;
 
 use super::plan;

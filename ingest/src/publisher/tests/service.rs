@@ -2,8 +2,8 @@
 
 use clap::Parser;
 use push_boot::{engines::Stores, settings::ConfigErrors};
-use push_index::sqlite::SqliteIndex;
 use push_model::{app::App, ledger::Retention, secret::Secret};
+use push_store::sqlite::SqliteStore;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -27,8 +27,8 @@ async fn a_publisher_that_fails_ends_the_service_after_every_push_is_answered() 
         .unwrap();
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("index");
-    let index = SqliteIndex::open(&file, "test", Default::default()).await.unwrap();
-    let stores = Stores::of_sqlite(index);
+    let store = SqliteStore::open(&file, "test", Default::default()).await.unwrap();
+    let stores = Stores::of_sqlite(store).await.unwrap();
     let secret = Secret::generate();
     stores.index.create_app(&App::new("a".parse().unwrap(), &secret, UnixMillis(0))).await.unwrap();
     let queue = ScriptedQueue::new(0, false);
