@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use push_boot::{log_failure, outage::Outage};
 use push_credentials::{DeviceIdentity, KeyFile};
-use push_index::{Index, IndexError};
+use push_index::Index;
 use push_model::{
     app::AppKey, device::NoTarget, ids::ClientId, registration::RegistrationEpoch, time::UnixMillis,
 };
+use push_store::IndexError;
 use tokio::time::timeout;
 use tracing::info;
 

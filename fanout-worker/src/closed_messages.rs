@@ -19,7 +19,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use push_index::{Index, IndexError};
+use push_index::Index;
 use push_model::{
     app::AppKey,
     envelope::Job,
@@ -27,6 +27,7 @@ use push_model::{
     time::Clock,
     usage::{UsageCounts, UsageHour},
 };
+use push_store::IndexError;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;

@@ -8,7 +8,8 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use push_index::{Index, Ledger};
+use push_index::Index;
+use push_ledger::Ledger;
 use push_model::{
     app::AppKey,
     envelope::{Head, Job},

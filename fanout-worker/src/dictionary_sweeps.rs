@@ -7,8 +7,9 @@
 use std::{sync::Arc, time::Duration};
 
 use push_boot::{log_failure, outage::Outage};
-use push_index::{DictionaryUse, IndexError, SweepStep};
+use push_index::{DictionaryUse, SweepStep};
 use push_model::{app::AppKey, causes::with_causes};
+use push_store::IndexError;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 

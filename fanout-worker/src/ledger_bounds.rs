@@ -4,7 +4,7 @@
 //! that every delivery needs, so the oldest closed entries are evicted before that
 //! ([`LedgerBounds`]). If one round is not enough, the next one follows immediately.
 //!
-//! [`LedgerBounds`]: push_index::LedgerBounds
+//! [`LedgerBounds`]: push_ledger::LedgerBounds
 
 use std::sync::Arc;
 

@@ -16,10 +16,8 @@ use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LedgerLimits, PlanLimits, RetryLimits, RetryPolicy,
     RunLimits, WorkerSettings,
 };
-use push_index::{
-    Apps as _, Devices as _, Ledger as _,
-    sqlite::{SqliteIndex, SqliteIndexSettings},
-};
+use push_index::{Apps as _, Devices as _, sqlite::SqliteIndex};
+use push_ledger::{Ledger as _, sqlite::SqliteLedger};
 use push_model::{
     app::{App, AppKey},
     device::{Device, Target, TransportKind},
@@ -35,6 +33,7 @@ use push_queue::{
     Lane, Queue as _,
     sqlite::{SqliteQueue, SqliteQueueSettings},
 };
+use push_store::sqlite::SqliteStore;
 use push_transports::{Outcome, Outgoing, Sending, Transport, Transports};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
@@ -143,11 +142,12 @@ async fn broadcast(broadcast: Broadcast) -> Duration {
     let Broadcast { devices: number, transport, pace, min_slots } = broadcast;
     let (unanswered, busy) = (transport.unanswered, transport.busy);
     let dir = TempDir::new().unwrap();
-    let index = dir.path().join("index.sqlite3");
-    let index = SqliteIndex::open(&index, "test", SqliteIndexSettings::default()).await.unwrap();
+    let store = dir.path().join("index.sqlite3");
+    let store = SqliteStore::open(&store, "test", Default::default()).await.unwrap();
+    let index = SqliteIndex::new(store.clone());
     let queue = dir.path().join("queue.sqlite3");
     let queue = SqliteQueue::open(&queue, "test", SqliteQueueSettings::default()).await.unwrap();
-    let ledger = Arc::new(index.ledger());
+    let ledger = Arc::new(SqliteLedger::open(store).await.unwrap());
     let (index, queue) = (Arc::new(index), Arc::new(queue));
     let app: AppId = "app".parse().unwrap();
     let record = App::new(app.clone(), &Secret::generate(), UnixMillis::now());

@@ -4,11 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use push_boot::{log_failure, outage::Outage};
-use push_index::{Index, IndexError, Ledger};
+use push_index::Index;
+use push_ledger::Ledger;
 use push_model::{
     causes::with_causes,
     ids::{AppId, ClientId, MessageId},
 };
+use push_store::IndexError;
 use tracing::field::{DisplayValue, display};
 
 use crate::rejection::Rejection;

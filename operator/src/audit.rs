@@ -3,12 +3,13 @@
 
 use anyhow::bail;
 use push_boot::audit::{self, event_of_user};
-use push_index::{Index, IndexError};
+use push_index::Index;
 use push_model::{
     audit::{AUDIT_EVENTS, Action, AuditEvent},
     ids::AppId,
     time::UnixMillis,
 };
+use push_store::IndexError;
 
 /// The author of changes: a program, and the user who runs it or calls it.
 #[derive(Debug, Clone)]

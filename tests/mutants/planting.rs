@@ -38,8 +38,8 @@ pub fn planted(fault: &str) -> bool {
 }
 "#;
 
-const SCRIPTS: &str = "shared/index/src/redis/scripts/mod.rs";
-const SCRIPT: &str = "fn new(text: &str) -> Self {\n";
+const SCRIPTS: &str = "shared/store/src/redis/script.rs";
+const SCRIPT: &str = "pub fn script(text: &str) -> Script {\n";
 /// Gives each Lua script the name of the chosen fault.
 const TELL_SCRIPT: &str =
     "let text = &format!(\"local planted = '{}'\\n{text}\", push_model::planted_name());\n";

@@ -8,11 +8,9 @@ use push_boot::{
     engines::Stores, proxy_protocol::ProxyArgs, settings::ConfigErrors, tune::TuneArgs,
 };
 use push_credentials::{DeviceCredentials, KeyFile};
-use push_index::{
-    Index, Ledger,
-    redis::{RedisIndex, RedisSettings},
-};
+use push_index::Index;
 use push_ingest::{IngestArgs, Listener, Metrics, RunError, Settings};
+use push_ledger::Ledger;
 use push_model::{
     app::App,
     envelope::{Job, decode_job_envelope},
@@ -24,6 +22,7 @@ use push_queue::{
     Lane, Queue,
     amqp::{AmqpQueue, AmqpSettings},
 };
+use push_store::redis::{RedisSettings, RedisStore};
 use push_test_support::client::Ingest;
 pub use push_test_support::client::{APP, DEADLINE};
 use push_tests::{amqp_url, eventually, namespace, redis_url};
@@ -85,9 +84,9 @@ impl Service {
             ..AmqpSettings::default()
         };
         let queue = AmqpQueue::connect(amqp, &namespace, amqp_settings).await.unwrap();
-        let index = RedisIndex::connect(redis, &namespace, RedisSettings::default()).await.unwrap();
+        let store = RedisStore::connect(redis, &namespace, RedisSettings::default()).await.unwrap();
         let queue: Arc<dyn Queue> = Arc::new(queue);
-        let stores = Stores::of_redis(index);
+        let stores = Stores::of_redis(store);
         let Stores { index, ledger, .. } = stores.clone();
         let secret = Secret::generate();
         let app = App::new(APP.parse().unwrap(), &secret, UnixMillis::now());

@@ -11,7 +11,6 @@ mod estimate;
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
 
-use push_index::IndexError;
 use push_model::{
     app::AppKey,
     envelope::Job,
@@ -21,6 +20,7 @@ use push_model::{
     plan::slots_left,
 };
 use push_queue::Lane;
+use push_store::IndexError;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 

@@ -7,12 +7,13 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use push_index::{Index, IndexError};
+use push_index::Index;
 use push_model::{
     app::AppKey,
     pace::{Acquire, TrafficClass, max_batch},
     time::{Clock, UnixMillis},
 };
+use push_store::IndexError;
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
 

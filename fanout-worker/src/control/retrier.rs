@@ -15,9 +15,9 @@ use push_boot::{
     log_failure,
     outage::{Outage, Waiting},
 };
-use push_index::IndexError;
 use push_model::causes::with_causes;
 use push_queue::QueueError;
+use push_store::IndexError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::info;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use push_index::IndexError;
 use push_model::{
     device::{NoTarget, Target, TransportKind},
     envelope::Job,
@@ -13,6 +12,7 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
 };
+use push_store::IndexError;
 use tokio::time::Instant;
 
 use crate::context::Context;

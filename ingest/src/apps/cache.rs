@@ -13,8 +13,9 @@
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use push_boot::log_failure;
-use push_index::{Apps, IndexError};
+use push_index::Apps;
 use push_model::{app::App, causes::with_causes, ids::AppId};
+use push_store::IndexError;
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
 

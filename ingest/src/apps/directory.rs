@@ -9,8 +9,9 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use push_boot::log_failure;
-use push_index::{Apps, IndexError};
+use push_index::Apps;
 use push_model::{causes::with_causes, ids::AppId};
+use push_store::IndexError;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::entry::NoRecord;

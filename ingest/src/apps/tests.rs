@@ -9,13 +9,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use push_index::{Apps, IndexError};
+use push_index::Apps;
 use push_model::{
     app::{App, Scope},
     ids::AppId,
     secret::Secret,
     time::UnixMillis,
 };
+use push_store::IndexError;
 use tokio::time::Instant;
 
 use super::{

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use push_boot::audit;
-use push_index::{IndexError, begin_recall, horizon, recall_known};
+use push_ledger::{begin_recall, horizon, recall_known};
 use push_model::{
     app::Scope,
     audit::{Action, AuditEvent},
@@ -17,6 +17,7 @@ use push_model::{
     time::UnixMillis,
     usage::UsageKind,
 };
+use push_store::IndexError;
 
 use super::{
     other_call::{acquire_call, success},

@@ -4,7 +4,6 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use push_index::IndexError;
 use push_model::{
     app::AppKey,
     ledger::Retention,
@@ -12,6 +11,7 @@ use push_model::{
     usage::{UsageCounts, UsageHour, UsageKind},
 };
 use push_queue::Queue;
+use push_store::IndexError;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use push_index::Finding;
 use push_model::time::UnixMillis;
+use push_store::Finding;
 
 use super::http::client;
 use crate::server::Server;
@@ -67,7 +67,7 @@ fn judge(theirs: UnixMillis, asked: UnixMillis, answered: UnixMillis) -> Finding
 
 #[cfg(test)]
 mod tests {
-    use push_index::Level;
+    use push_store::Level;
 
     use super::*;
 

@@ -11,9 +11,9 @@ use std::{
 };
 
 use push_boot::engines::{EngineSettings, IndexUrl};
-use push_index::Finding;
 use push_model::causes::with_causes;
 use push_mqtt::MqttUrl;
+use push_store::Finding;
 use push_tls::{client::ClientTls, expiry, failure::TlsFailure};
 use tokio::time::timeout;
 
@@ -158,7 +158,7 @@ pub(super) fn is_loopback(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use push_index::Level;
+    use push_store::Level;
 
     use super::*;
 

@@ -7,9 +7,9 @@ use std::{
 };
 
 use push_boot::engines::{EngineSettings, IndexUrl, QueueUrl};
-use push_index::{Finding, IndexError, Refusal, RefusalReason};
 use push_model::causes::with_causes;
 use push_queue::{AccessRefused, QueueError};
+use push_store::{Finding, IndexError, Refusal, RefusalReason};
 
 /// An engine of the deployment.
 #[derive(Debug, Clone)]

@@ -8,8 +8,8 @@ use std::{
 };
 
 use push_boot::engines::{EngineSettings, IndexUrl, QueueUrl};
-use push_index::Finding;
 use push_sqlite::{Exposure, exposure};
+use push_store::Finding;
 
 const SUBJECT: &str = "file access";
 
@@ -115,7 +115,7 @@ pub(super) fn judge_secrets(files: Vec<(String, PathBuf)>) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use push_index::Level;
+    use push_store::Level;
 
     use super::*;
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use push_index::Finding;
 use push_model::{
     ledger::{History, Retention},
     time::UnixMillis,
 };
+use push_store::Finding;
 
 use super::human;
 
@@ -60,7 +60,7 @@ pub(super) fn judge(history: Option<History>, retention: Retention, now: UnixMil
 
 #[cfg(test)]
 mod tests {
-    use push_index::Level;
+    use push_store::Level;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use push_index::Finding;
+use push_store::Finding;
 
 use super::encryption::{in_file, is_loopback};
 

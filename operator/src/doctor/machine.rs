@@ -6,7 +6,7 @@ use push_boot::{
     descriptors::{self, Descriptors, HOW_TO_RAISE},
     engines::{EngineSettings, IndexUrl},
 };
-use push_index::Finding;
+use push_store::Finding;
 
 use super::encryption::is_this_machine;
 
@@ -64,7 +64,7 @@ fn judge_descriptors(limit: u64) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use push_index::Level;
+    use push_store::Level;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! The doctor: checks a deployment and reports what would cost memory, safety or messages.
 //!
-//! Every check returns findings ([`push_index::Finding`]): what was checked, how bad it is, what was
+//! Every check returns findings ([`push_store::Finding`]): what was checked, how bad it is, what was
 //! found and what to do. A server that cannot be reached is a finding too, and ends no other check. So
 //! is a check that was skipped because its setting is missing, which must not be taken for success.
 //!
@@ -39,8 +39,8 @@ mod stores;
 use std::path::PathBuf;
 
 use push_boot::engines::{EngineSettings, QueueUrl};
-use push_index::Finding;
 use push_mqtt::MqttUrl;
+use push_store::Finding;
 
 pub use self::listeners::Listener;
 use self::{engine::Engine, rabbitmq::Management};

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use push_index::Finding;
 use push_model::causes::with_causes;
 use push_mqtt::{
     MqttUrl,
     handshake::{self, ConnectError},
 };
+use push_store::Finding;
 use rmqtt_codec::v5::{Connect, ConnectAckReason};
 
 /// The time limit for an answer of the broker.

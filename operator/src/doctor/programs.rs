@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use push_boot::build_info;
-use push_index::{Finding, Level};
+use push_store::{Finding, Level};
 use serde::Deserialize;
 
 use super::{http::client, proxies};

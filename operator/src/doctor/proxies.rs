@@ -1,7 +1,7 @@
 //! Proxies in front of a program that are missing from `--trusted-proxies`. All clients of such a proxy
 //! count as one address, and share that address's limits.
 
-use push_index::Finding;
+use push_store::Finding;
 
 const SUBJECT: &str = "trusted proxies";
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use push_boot::engines::{self, EngineSettings, QueueUrl};
-use push_index::Finding;
 use push_queue::{Lane, Queue};
+use push_store::Finding;
 
 use super::{
     engine::{Engine, look_for},

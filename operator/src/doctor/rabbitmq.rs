@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context as _, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use push_boot::{engines::QueueUrl, secret::SecretText};
-use push_index::Finding;
 use push_queue::amqp::queue_names;
+use push_store::Finding;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -167,7 +167,7 @@ fn changes(policy: Option<&Value>, own: Option<&Value>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use push_index::Level;
+    use push_store::Level;
     use serde_json::json;
 
     use super::*;

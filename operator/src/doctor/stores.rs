@@ -2,8 +2,9 @@
 //! the ledger reaches.
 
 use push_boot::engines::{self, EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
-use push_index::{AppKey, DictionarySweeps, DictionaryUse, Finding, Store, TakesWrites};
+use push_index::{AppKey, DictionarySweeps, DictionaryUse};
 use push_model::{ledger::Retention, time::UnixMillis};
+use push_store::{Finding, Store, TakesWrites};
 
 use super::{
     engine::{Engine, look_for},

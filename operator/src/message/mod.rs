@@ -10,7 +10,8 @@ use std::num::NonZeroU32;
 
 use anyhow::{Context as _, bail};
 use push_boot::engines::Stores;
-use push_index::{Index, IndexError, horizon, recall_everywhere};
+use push_index::Index;
+use push_ledger::{horizon, recall_everywhere};
 use push_model::{
     app::AppKey,
     audit::{Action, AuditEvent},
@@ -19,6 +20,7 @@ use push_model::{
     report::Report,
     time::UnixMillis,
 };
+use push_store::IndexError;
 use serde::Serialize;
 
 pub use self::watch::{MessageUpdate, WatchEvent, watch};

@@ -8,7 +8,7 @@ use std::{num::NonZeroU32, time::Duration};
 
 use anyhow::{Context as _, bail};
 use push_boot::engines::Stores;
-use push_index::{Ledger, horizon};
+use push_ledger::{Ledger, horizon};
 use push_model::{
     app::AppKey,
     ids::{AppId, MessageId, Origin},

@@ -1,12 +1,13 @@
 //! Decides if an app may come to a store, from what the store knows of its name.
 
-use push_index::{Index, IndexError};
+use push_index::Index;
 use push_model::{
     app::App,
     ids::AppId,
     time::UnixMillis,
     transfer::{Arrival, Position},
 };
+use push_store::IndexError;
 
 /// The target's knowledge of an app's name.
 #[derive(Debug, Default)]

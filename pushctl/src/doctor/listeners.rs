@@ -65,7 +65,7 @@ impl ListenerArgs {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use push_index::{Finding, Level};
+    use push_store::{Finding, Level};
 
     use super::*;
 

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use push_boot::engines::EngineSettings;
-use push_index::{Finding, Level};
 use push_operator::doctor::{Deployment, examine};
+use push_store::{Finding, Level};
 
 pub use self::args::DoctorArgs;
 use self::args::DoctorSettings;

@@ -10,7 +10,8 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use push_boot::engines::Stores;
 use push_credentials::DeviceCredentials;
-use push_index::{Index, Ledger};
+use push_index::Index;
+use push_ledger::Ledger;
 use push_model::{
     app::{App, AppKey},
     device::{Device, DeviceDraft, NoTarget, Target},

@@ -9,8 +9,7 @@ use push_model::{
     pace::{Acquire, Grant},
     time::UnixMillis,
 };
-
-use crate::IndexError;
+use push_store::IndexError;
 
 /// Age in milliseconds at which the last use of a secret may be dropped by a caller that does not
 /// know the secret: an hour before the latest use that it knows.

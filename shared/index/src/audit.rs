@@ -2,8 +2,7 @@
 
 use async_trait::async_trait;
 use push_model::audit::AuditEvent;
-
-use crate::IndexError;
+use push_store::IndexError;
 
 /// A bounded list of what operators did. It is in the index because every program of operators
 /// reaches that, from any machine. Calls over HTTP are not in it: a tenant could make so many of

@@ -13,8 +13,9 @@ use push_model::{
     targeting::Targeting,
     time::UnixMillis,
 };
+use push_store::IndexError;
 
-use crate::{AttributeSet, IndexError};
+use crate::AttributeSet;
 
 /// Why a device was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use push_model::{app::AppKey, attributes::Attribute};
-
-use crate::IndexError;
+use push_store::IndexError;
 
 /// The most different values that an attribute can have in one app.
 pub const MAX_DISTINCT_VALUES: usize = 65_535;

@@ -7,8 +7,9 @@ use push_model::{
     slots::SlotRange,
     transfer::{Arrival, Registration},
 };
+use push_store::IndexError;
 
-use crate::{IndexError, Put, PutRefused, Scanned};
+use crate::{Put, PutRefused, Scanned};
 
 /// Reading and writing devices with their time of registration, and apps with their generation.
 ///

@@ -6,8 +6,7 @@ use push_model::{
     time::UnixMillis,
     usage::{UsageCounts, UsageHour},
 };
-
-use crate::IndexError;
+use push_store::IndexError;
 
 /// The counts behind the quotas of messages ([`push_model::usage`]). They are kept beside the records of
 /// the apps.

@@ -2,8 +2,9 @@
 //! are no steps that can fail.
 
 use async_trait::async_trait;
-use push_index::{IndexError, OpenBroadcasts};
+use push_ledger::OpenBroadcasts;
 use push_model::{ids::MessageId, open_broadcast::OpenBroadcast};
+use push_store::IndexError;
 
 use crate::{engines::index::SimIndex, world::lock};
 

@@ -1,13 +1,14 @@
 //! No app is taken from one store to another in the simulation: workers do not see the difference.
 
 use async_trait::async_trait;
-use push_index::{IndexError, Put, PutRefused, Scanned, Transfer};
+use push_index::{Put, PutRefused, Scanned, Transfer};
 use push_model::{
     app::{App, AppKey},
     ids::AppId,
     slots::SlotRange,
     transfer::{Arrival, Registration},
 };
+use push_store::IndexError;
 
 use super::index::SimIndex;
 

@@ -5,11 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use push_index::{
-    Ledger as _,
-    redis::{RedisIndex, RedisSettings},
-};
+use push_ledger::{Ledger as _, redis::RedisLedger};
 use push_model::app::AppKey;
+use push_store::redis::{RedisSettings, RedisStore};
 use push_tests::{
     broadcast::everyone,
     eventually,
@@ -193,9 +191,9 @@ async fn a_push_of_half_a_megabyte_is_not_sent_to_the_queue_once_for_each_of_64_
         .unwrap();
     }
     stack.import(&lines).await;
-    let index =
-        RedisIndex::connect(&redis, &stack.namespace, RedisSettings::default()).await.unwrap();
-    let ledger = index.ledger();
+    let store =
+        RedisStore::connect(&redis, &stack.namespace, RedisSettings::default()).await.unwrap();
+    let ledger = RedisLedger::new(store);
     let partitions = async |body: &Value| {
         let (id, app) = (stack.push(body).await, AppKey::first(APP.parse().unwrap()));
         eventually("a plan", Duration::from_secs(30), async || {

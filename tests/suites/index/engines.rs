@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use push_index::{
-    Index, Ledger,
-    redis::{RedisIndex, RedisSettings},
-    sqlite::{SqliteIndex, SqliteIndexSettings},
+use push_index::{Index, redis::RedisIndex, sqlite::SqliteIndex};
+use push_ledger::{Ledger, redis::RedisLedger, sqlite::SqliteLedger};
+use push_store::{
+    redis::{RedisSettings, RedisStore},
+    sqlite::SqliteStore,
 };
 use push_tests::{namespace, redis_cluster_url, redis_url};
 use tempfile::TempDir;
@@ -44,10 +45,10 @@ impl Engine {
 pub(crate) async fn sqlite() -> Engine {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("index.sqlite3");
-    let settings = SqliteIndexSettings::default();
-    let index = SqliteIndex::open(&file, &namespace(), settings).await.unwrap();
-    let ledger = Arc::new(index.ledger());
-    Engine { index: Arc::new(index), ledger, _folder: Some(folder) }
+    let store = SqliteStore::open(&file, &namespace(), Default::default()).await.unwrap();
+    let index = Arc::new(SqliteIndex::new(store.clone()));
+    let ledger = Arc::new(SqliteLedger::open(store).await.unwrap());
+    Engine { index, ledger, _folder: Some(folder) }
 }
 
 pub(crate) async fn redis() -> Engine {
@@ -59,7 +60,7 @@ pub(crate) async fn redis_cluster() -> Engine {
 }
 
 async fn at(url: &str) -> Engine {
-    let index = RedisIndex::connect(url, &namespace(), RedisSettings::default()).await.unwrap();
-    let ledger = Arc::new(index.ledger());
-    Engine { index: Arc::new(index), ledger, _folder: None }
+    let store = RedisStore::connect(url, &namespace(), RedisSettings::default()).await.unwrap();
+    let index = Arc::new(RedisIndex::new(store.clone()));
+    Engine { index, ledger: Arc::new(RedisLedger::new(store)), _folder: None }
 }

@@ -34,7 +34,6 @@ mod sending;
 
 use std::sync::Arc;
 
-use push_index::IndexError;
 use push_model::{
     envelope::{Head, Job, LateDevices, Unsaved},
     ids::AudienceKind,
@@ -42,6 +41,7 @@ use push_model::{
     slots::SlotRange,
 };
 use push_queue::Lane;
+use push_store::IndexError;
 use tokio::time::Instant;
 
 use self::active::{ActiveRun, OpenPartition};

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use push_index::{
-    Index, IndexError, Ledger,
-    redis::{RedisIndex, RedisSettings},
-    sqlite::{SqliteIndex, SqliteIndexSettings},
-};
+use push_index::{Index, redis::RedisIndex, sqlite::SqliteIndex};
+use push_ledger::{Ledger, redis::RedisLedger, sqlite::SqliteLedger};
 use push_queue::{
     Queue, QueueError,
     amqp::{AmqpQueue, AmqpSettings},
     sqlite::{SqliteQueue, SqliteQueueSettings},
+};
+use push_store::{
+    IndexError,
+    redis::{RedisSettings, RedisStore},
+    sqlite::SqliteStore,
 };
 
 use super::{
@@ -78,15 +80,19 @@ pub struct Stores {
 
 impl Stores {
     /// Holds index and ledger in one Redis.
-    pub fn of_redis(index: RedisIndex) -> Self {
-        let ledger = Arc::new(index.ledger());
-        Self { index: Arc::new(index), ledger, ledger_is_separate: false }
+    pub fn of_redis(store: RedisStore) -> Self {
+        let index = Arc::new(RedisIndex::new(store.clone()));
+        Self { index, ledger: Arc::new(RedisLedger::new(store)), ledger_is_separate: false }
     }
 
     /// Holds index and ledger in one SQLite file.
-    pub fn of_sqlite(index: SqliteIndex) -> Self {
-        let ledger = Arc::new(index.ledger());
-        Self { index: Arc::new(index), ledger, ledger_is_separate: false }
+    ///
+    /// # Errors
+    /// If the file cannot be used now.
+    pub async fn of_sqlite(store: SqliteStore) -> Result<Self, IndexError> {
+        let index = Arc::new(SqliteIndex::new(store.clone()));
+        let ledger = Arc::new(SqliteLedger::open(store).await?);
+        Ok(Self { index, ledger, ledger_is_separate: false })
     }
 
     /// Returns the ledger, if it has a store of its own.
@@ -156,11 +162,11 @@ pub async fn open_store(store: &StoreSettings) -> Result<Stores, IndexError> {
                 connect_timeout: timeouts.connect,
                 response_timeout: timeouts.index,
             };
-            Stores::of_redis(RedisIndex::connect(url.expose(), namespace, settings).await?)
+            Stores::of_redis(RedisStore::connect(url.expose(), namespace, settings).await?)
         }
         IndexUrl::Sqlite(path) => {
-            let settings = SqliteIndexSettings::default();
-            Stores::of_sqlite(SqliteIndex::open(path, namespace, settings).await?)
+            let store = SqliteStore::open(path, namespace, Default::default()).await?;
+            Stores::of_sqlite(store).await?
         }
     })
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use push_index::IndexError;
 use push_queue::{Queue, QueueError};
+use push_store::IndexError;
 use push_tls::failure::TlsFailure;
 
 use super::{

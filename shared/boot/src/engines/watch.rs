@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use push_index::{IndexError, Store, TakesWrites};
 use push_model::causes::with_causes;
 use push_queue::Queue;
+use push_store::{IndexError, Store, TakesWrites};
 
 use super::open::Stores;
 use crate::health::{Health, Need, PartState, state_of};

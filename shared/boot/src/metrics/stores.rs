@@ -16,8 +16,8 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use push_index::{CacheUse, IndexError, StoreResources};
 use push_queue::{ConnectionCounts, DiskUse, Lane, Queue, QueueCounts, ReaderUse};
+use push_store::{CacheUse, IndexError, StoreResources};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 

@@ -3,12 +3,16 @@
 //!
 //! Beside the record of an app the hash counts, for ever, how many apps of its name were removed:
 //! that number is the generation of the next app, and part of every other key of it
-//! ([`super::keys`]). An app that is on its way here from another store has a field of its own
+//! ([`push_store::redis::keys`]). An app that is on its way here from another store has a field of its own
 //! ([`super::transfer`]), which begins with the same character, so that builds that do not know it
 //! leave it out of the list of apps. The shards and dictionaries of a removed app refuse registrations for
 //! [`REMOVED_APP_REFUSES`], because other programs may still have its record in their caches.
 
 use async_trait::async_trait;
+use push_store::{
+    IndexError,
+    redis::{connection::reply, keys::DictionaryKeys},
+};
 
 use push_model::{
     app::{App, AppKey},
@@ -18,8 +22,8 @@ use push_model::{
     time::UnixMillis,
 };
 
-use super::{RedisIndex, connection::reply, keys::DictionaryKeys, layout::SHARDS};
-use crate::{Apps, IndexError, REMOVED_APP_REFUSES};
+use super::{RedisIndex, layout::SHARDS};
+use crate::{Apps, REMOVED_APP_REFUSES};
 
 /// The most chunks, and the most buckets, that one step of a removal may delete from a shard.
 const REMOVE_STEP: usize = 500;

@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use push_model::audit::AuditEvent;
+use push_store::{IndexError, redis::connection::reply};
 
-use super::{RedisIndex, connection::reply};
-use crate::{AuditTrail, IndexError};
+use super::RedisIndex;
+use crate::AuditTrail;
 
 #[async_trait]
 impl AuditTrail for RedisIndex {

@@ -6,6 +6,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use push_store::CacheUse;
+
+use super::{Context, RedisIndex};
+
 /// The counts of all caches of an index.
 #[derive(Debug, Default)]
 pub(super) struct CacheHits {
@@ -35,5 +39,28 @@ impl HitCount {
     /// The hits and the misses since the program started.
     pub(super) fn read(&self) -> (u64, u64) {
         (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
+    }
+}
+
+impl RedisIndex {
+    /// The caches of this program.
+    pub(super) fn caches(&self) -> Vec<CacheUse> {
+        let Context { slots, buckets, hits: counts, .. } = &self.context;
+        let dictionaries = &self.dictionary_cache;
+        let of = |cache, entries: usize, limit, counts: &HitCount| {
+            let entries = u64::try_from(entries).unwrap_or(u64::MAX);
+            let (hits, misses) = counts.read();
+            CacheUse { cache, entries, limit, hits, misses }
+        };
+        vec![
+            of("slots", slots.len(), slots.limit(), &counts.slots),
+            of(
+                "dictionaries",
+                dictionaries.len(),
+                dictionaries.capacity() / 1024,
+                &counts.dictionaries,
+            ),
+            of("buckets", buckets.len(), buckets.capacity(), &counts.buckets),
+        ]
     }
 }

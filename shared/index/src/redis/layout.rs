@@ -17,10 +17,11 @@ use push_model::{
     ids::ClientId,
     registration::{TRANSPORT_CHANGE_KEPT, TRANSPORT_CHANGES_JOINED},
 };
+use push_store::{
+    IndexError, Refusal, RefusalReason,
+    redis::connection::{CORRUPT, OTHER_VERSION},
+};
 use sha2::{Digest, Sha256};
-
-use super::connection::{CORRUPT, OTHER_VERSION};
-use crate::{IndexError, Refusal, RefusalReason};
 
 /// The number of this layout, which every shard stores, because another layout would be misread
 /// without an error. A layout whose chunks or columns differ must also give them other keys: a

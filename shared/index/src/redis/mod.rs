@@ -8,83 +8,54 @@
 //! - Scripts change a shard atomically; readers read in several steps, so what decides about a
 //!   device is its record alone, which is read in one piece (`devices::record`).
 //! - A Redis that is unavailable is an error within a bounded time, and nothing else
-//!   (`connection`).
+//!   ([`push_store::redis`]).
 //!
 //! Modules:
-//! - `keys` and `layout`: what is stored under which key, and how.
-//! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
+//! - `layout`: how devices are stored. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
 //! - `audit`: the audit trail.
 //! - `transfer`: apps that come from another store.
 //! - `devices`: registering, finding and scanning devices.
-//! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
-//! - `inspect`, `rights`: what `pushctl doctor` checks. `write_probe`: what `/readyz` checks.
-//!   `resources`: what metrics show of its memory. `cache_hits`: how often caches helped.
+//! - `cache_hits`: how often caches helped.
 
 mod apps;
 mod audit;
 mod cache_hits;
-mod connection;
 mod devices;
 mod dictionary;
-mod inspect;
-mod keys;
 mod layout;
-mod ledger;
 mod pacing;
-mod resources;
-mod rights;
 mod scripts;
 mod secret_uses;
 mod transfer;
 mod usage;
-mod write_probe;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
-use push_tls::client::ClientTls;
+use push_store::{
+    Finding, IndexError, Resources, Store, TakesWrites,
+    redis::{
+        RedisSettings, RedisStore, connection::Link, inspect, keys::Keys, ping, resources,
+        write_probe,
+    },
+};
 
-pub use self::ledger::RedisLedger;
 use self::{
     cache_hits::CacheHits,
-    connection::{Link, Server},
     devices::{
         BucketCounts, Lookups, Registrations, SlotCache, TableCache, bucket_counts, lookups,
         registrations, table_cache,
     },
     dictionary::{DictionaryCache, dictionary_cache},
-    keys::Keys,
     scripts::Scripts,
 };
-use super::{Finding, IndexError, Resources, Store, TakesWrites, serials::Serials};
-
-/// Settings of the connections to Redis.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisSettings {
-    /// Authority and certificate for `rediss://` and `rediss-cluster://`; without it, the machine's
-    /// authorities are trusted.
-    pub tls: Option<ClientTls>,
-    /// For a connection, including TLS, log-in and reading the slot map of a cluster.
-    pub connect_timeout: Duration,
-    /// For an answer. Must suffice for the largest read, which is a few megabytes.
-    pub response_timeout: Duration,
-}
-
-impl Default for RedisSettings {
-    fn default() -> Self {
-        Self {
-            tls: None,
-            connect_timeout: Duration::from_secs(2),
-            response_timeout: Duration::from_secs(5),
-        }
-    }
-}
+use super::serials::Serials;
 
 /// The index in Redis.
 pub struct RedisIndex {
     keys: Keys,
     scripts: Arc<Scripts>,
-    /// For calls whose latency matters: one device, one app, one step of the ledger.
+    /// For calls whose latency matters: one device, one app.
     quick: Arc<Link>,
     /// For scans and imports, so that no small call waits behind their megabytes.
     bulk: Arc<Link>,
@@ -123,11 +94,13 @@ impl RedisIndex {
         namespace: &str,
         settings: RedisSettings,
     ) -> Result<Self, IndexError> {
-        let server = Server::open(url, &settings)?;
-        let keys = Keys::new(namespace);
+        Ok(Self::new(RedisStore::connect(url, namespace, settings).await?))
+    }
+
+    /// Makes the index of a store.
+    pub fn new(store: RedisStore) -> Self {
+        let RedisStore { keys, quick, bulk } = store;
         let scripts = Arc::new(Scripts::new());
-        let quick = Arc::new(Link::new(server.clone(), settings.clone()));
-        let bulk = Arc::new(Link::new(server, settings));
         let context = Context {
             scripts: Arc::clone(&scripts),
             link: Arc::clone(&quick),
@@ -135,7 +108,7 @@ impl RedisIndex {
             slots: Arc::new(SlotCache::new()),
             hits: Arc::default(),
         };
-        let index = Self {
+        Self {
             keys: keys.clone(),
             scripts,
             quick,
@@ -147,19 +120,7 @@ impl RedisIndex {
             serials: Serials::new(),
             bulk,
             context,
-        };
-        index.ping().await?;
-        Ok(index)
-    }
-
-    /// Returns the ledger in this Redis, which uses the connections of the index.
-    pub fn ledger(&self) -> RedisLedger {
-        RedisLedger::new(
-            self.keys.clone(),
-            Arc::clone(&self.scripts),
-            Arc::clone(&self.quick),
-            Arc::clone(&self.bulk),
-        )
+        }
     }
 }
 
@@ -172,7 +133,7 @@ impl fmt::Debug for RedisIndex {
 #[async_trait::async_trait]
 impl Store for RedisIndex {
     async fn ping(&self) -> Result<(), IndexError> {
-        self.quick.read(&redis::cmd("PING")).await.map(drop)
+        ping(&self.quick).await
     }
 
     async fn takes_writes(&self) -> Result<TakesWrites, IndexError> {

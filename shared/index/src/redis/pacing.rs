@@ -5,9 +5,10 @@ use push_model::{
     app::AppKey,
     pace::{Acquire, BURST, Grant, IDLE_EXPIRY, MAX_AHEAD, TheoreticalArrival, micros},
 };
+use push_store::{IndexError, redis::connection::reply};
 
-use super::{RedisIndex, connection::reply};
-use crate::{IndexError, Pacing};
+use super::RedisIndex;
+use crate::Pacing;
 
 #[async_trait]
 impl Pacing for RedisIndex {

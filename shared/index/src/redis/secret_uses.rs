@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use push_model::{app::AppKey, time::UnixMillis};
+use push_store::{IndexError, redis::connection::reply};
 
-use super::{RedisIndex, connection::reply};
-use crate::{IndexError, SecretUses, apps::forget_uses_before};
+use super::RedisIndex;
+use crate::{SecretUses, apps::forget_uses_before};
 
 #[async_trait]
 impl SecretUses for RedisIndex {

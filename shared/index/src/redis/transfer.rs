@@ -8,13 +8,13 @@ use push_model::{
     slots::SlotRange,
     transfer::{Arrival, Registration},
 };
+use push_store::{IndexError, redis::connection::reply};
 
 use super::{
     RedisIndex,
     apps::{REMOVED, write, wrong_generation},
-    connection::reply,
 };
-use crate::{IndexError, Put, PutRefused, Scanned, Transfer};
+use crate::{Put, PutRefused, Scanned, Transfer};
 
 /// Precedes an app id in the field of its arrival.
 const ARRIVAL: &str = "@+";

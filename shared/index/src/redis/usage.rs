@@ -6,10 +6,11 @@ use push_model::{
     time::UnixMillis,
     usage::{BadUsage, UsageCounts, UsageHour},
 };
+use push_store::{IndexError, redis::connection::reply};
 use redis::Value;
 
-use super::{RedisIndex, connection::reply};
-use crate::{IndexError, MessageUsage};
+use super::RedisIndex;
+use crate::MessageUsage;
 
 #[async_trait]
 impl MessageUsage for RedisIndex {

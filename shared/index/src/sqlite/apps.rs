@@ -1,21 +1,46 @@
 //! Apps, stored as JSON records.
 
 use async_trait::async_trait;
-use push_model::{app::App, ids::AppId};
+use push_model::{
+    app::{App, AppKey},
+    ids::AppId,
+};
 use push_sqlite::StoreError;
+use push_store::{IndexError, sqlite::execute};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{
-    SqliteIndex,
-    schema::{execute, generation},
-};
-use crate::{Apps, IndexError};
+use super::SqliteIndex;
+use crate::Apps;
 
 /// Rows of a removed app to delete in one transaction.
 const REMOVE_STEP: i64 = 5000;
 
 pub(super) fn write(app: &App) -> Result<String, StoreError> {
     serde_json::to_string(app).map_err(|error| StoreError::Unreadable(format!("an app: {error}")))
+}
+
+/// The row of an app that exists or has devices.
+pub(super) fn app_row(
+    sql: &Connection,
+    namespace: &str,
+    app: &AppKey,
+) -> Result<Option<i64>, StoreError> {
+    let find = "SELECT id FROM app WHERE namespace = ?1 AND name = ?2 AND generation = ?3";
+    let with = params![namespace, app.id.as_str(), app.generation.cast_signed()];
+    Ok(sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?)
+}
+
+/// The generation of the app of this name; if there is none, of the next one.
+pub(super) fn generation(
+    sql: &Connection,
+    namespace: &str,
+    app: &AppId,
+) -> Result<u64, StoreError> {
+    let find = "SELECT count FROM removed_app WHERE namespace = ?1 AND name = ?2";
+    let with = [namespace, app.as_str()];
+    let count: Option<i64> =
+        sql.prepare_cached(find)?.query_row(with, |row| row.get(0)).optional()?;
+    Ok(count.unwrap_or_default().cast_unsigned())
 }
 
 fn read(id: &str, json: &str) -> Result<App, StoreError> {

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use push_model::audit::AuditEvent;
 use push_sqlite::StoreError;
+use push_store::{IndexError, sqlite::execute};
 use rusqlite::{Connection, params};
 
-use super::{SqliteIndex, schema::execute};
-use crate::{AuditTrail, IndexError};
+use super::SqliteIndex;
+use crate::AuditTrail;
 
 #[async_trait]
 impl AuditTrail for SqliteIndex {

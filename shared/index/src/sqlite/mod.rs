@@ -1,15 +1,12 @@
-//! The index in a SQLite file: apps, devices and ledger, on one machine.
+//! The index in a SQLite file: apps and devices, on one machine.
 //!
 //! Constraints it lives under, beyond those of every engine:
-//! - Each call is one transaction, so a reader never sees half of a change. A write is answered
-//!   when it is durable ([`push_sqlite`]).
 //! - Readers do not block writers: each call of a scan reads the state at its start.
 //! - Whether a device matches is decided by the shared definition ([`devices::criteria`]), not by
 //!   SQL.
 //!
-//! Structures: [`schema`] has the tables and explains slots and codes. There is one shard, with all
-//! slots of an app. [`devices`] registers and scans devices, [`ledger`] keeps the entries of
-//! messages.
+//! Structures: the schema of [`push_store::sqlite`] has the tables and explains slots and codes.
+//! There is one shard, with all slots of an app. [`devices`] registers and scans devices.
 //!
 //! Work that gets stuck: an app is removed in one step, and its rows are deleted in further steps.
 //! The next removal of any app finishes a deletion that was interrupted.
@@ -17,10 +14,7 @@
 mod apps;
 mod audit;
 mod devices;
-mod inspect;
-mod ledger;
 mod pacing;
-mod schema;
 mod secret_uses;
 #[cfg(test)]
 mod tests;
@@ -30,11 +24,14 @@ mod usage;
 use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
-use push_sqlite::{Database, StoreError, StoreSettings};
+use push_sqlite::{Database, StoreSettings};
+use push_store::{
+    Finding, IndexError, Resources, Store, TakesWrites,
+    sqlite::{SqliteStore, inspect, resources},
+};
 
 use self::devices::criteria::{CriteriaCache, criteria_cache};
-pub use self::ledger::SqliteLedger;
-use crate::{Finding, IndexError, Resources, Store, StoreResources, TakesWrites, serials::Serials};
+use crate::serials::Serials;
 
 /// Settings of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,28 +48,11 @@ impl Default for SqliteIndexSettings {
     }
 }
 
-impl From<StoreError> for IndexError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Unreadable(what) => Self::Corrupt(what),
-            error if error.is_permanent() => Self::Corrupt(error.to_string()),
-            StoreError::Directory { .. }
-            | StoreError::IsDirectory { .. }
-            | StoreError::Open { .. }
-            | StoreError::Thread(_) => Self::Unreachable(Box::new(error)),
-            error if error.may_have_happened() => Self::Unsure(Box::new(error)),
-            error => Self::Refused(Box::new(error)),
-        }
-    }
-}
-
 /// An index in a SQLite file.
 #[derive(Debug)]
 pub struct SqliteIndex {
     database: Database,
     namespace: Arc<str>,
-    /// The number of the namespace's ledger.
-    ledger_id: i64,
     most_slots: u32,
     criteria_cache: Arc<CriteriaCache>,
     serials: Serials,
@@ -91,27 +71,20 @@ impl SqliteIndex {
         settings: SqliteIndexSettings,
     ) -> Result<Self, IndexError> {
         let SqliteIndexSettings { most_slots, store } = settings;
-        let path = path.to_owned();
-        let open = move || Database::open(&path, &schema::SCHEMA, store);
-        let database = tokio::task::spawn_blocking(open)
-            .await
-            .map_err(|error| IndexError::Unreachable(Box::new(error)))??;
-        let namespace: Arc<str> = namespace.into();
-        let of = Arc::clone(&namespace);
-        let known = database.read(move |sql| schema::ledger_id(sql, &of)).await?;
-        let of = Arc::clone(&namespace);
-        let ledger_id = match known {
-            Some(ledger_id) => ledger_id,
-            None => database.write(move |sql| schema::create_ledger(sql, &of)).await?,
-        };
-        let criteria_cache = Arc::new(criteria_cache());
-        let serials = Serials::new();
-        Ok(Self { database, namespace, ledger_id, most_slots, criteria_cache, serials })
+        let store = SqliteStore::open(path, namespace, store).await?;
+        Ok(Self { most_slots, ..Self::new(store) })
     }
 
-    /// Returns the ledger in this file.
-    pub fn ledger(&self) -> SqliteLedger {
-        SqliteLedger::new(self.database.clone(), self.ledger_id)
+    /// Makes the index of a store.
+    pub fn new(store: SqliteStore) -> Self {
+        let SqliteStore { database, namespace } = store;
+        Self {
+            database,
+            namespace,
+            most_slots: SqliteIndexSettings::default().most_slots,
+            criteria_cache: Arc::new(criteria_cache()),
+            serials: Serials::new(),
+        }
     }
 
     fn namespace(&self) -> Arc<str> {
@@ -137,18 +110,6 @@ impl Store for SqliteIndex {
     }
 
     async fn inspect(&self) -> Result<Vec<Finding>, IndexError> {
-        Ok(inspect::inspect(&self.database).await?)
+        Ok(inspect(&self.database).await?)
     }
-}
-
-/// Reads what the file uses.
-fn resources(database: &Database) -> Resources {
-    let disk = database.disk_use().ok();
-    let store = StoreResources {
-        file: disk.map(|disk| disk.file),
-        disk_free: disk.map(|disk| disk.free),
-        readers: Some(database.readers()),
-        ..StoreResources::of_node(String::new())
-    };
-    Resources { stores: vec![store], caches: Vec::new() }
 }

@@ -6,13 +6,11 @@ use push_model::{
     pace::{Acquire, Grant, TheoreticalArrival},
 };
 use push_sqlite::StoreError;
+use push_store::{IndexError, sqlite::execute};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{
-    SqliteIndex,
-    schema::{app_row, execute},
-};
-use crate::{IndexError, Pacing};
+use super::{SqliteIndex, apps::app_row};
+use crate::Pacing;
 
 fn acquire_pace(
     sql: &Connection,

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use push_model::{app::AppKey, time::UnixMillis};
+use push_store::{IndexError, sqlite::execute};
 use rusqlite::{Connection, params};
 
-use super::{
-    SqliteIndex,
-    schema::{app_row, execute},
-};
-use crate::{IndexError, SecretUses, apps::forget_uses_before};
+use super::{SqliteIndex, apps::app_row};
+use crate::{SecretUses, apps::forget_uses_before};
 
 #[async_trait]
 impl SecretUses for SqliteIndex {

@@ -9,14 +9,14 @@ use push_model::{
     transfer::{Arrival, Registration},
 };
 use push_sqlite::StoreError;
+use push_store::{IndexError, sqlite::execute};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     SqliteIndex,
-    apps::write,
-    schema::{execute, generation},
+    apps::{generation, write},
 };
-use crate::{IndexError, Put, PutRefused, Scanned, Transfer};
+use crate::{Put, PutRefused, Scanned, Transfer};
 
 /// The row of a name: the generation of the app, its record and its arrival.
 type Row = (i64, Option<String>, Option<String>);

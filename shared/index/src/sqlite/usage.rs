@@ -7,13 +7,11 @@ use push_model::{
     usage::{BadUsage, UsageCounts, UsageHour},
 };
 use push_sqlite::StoreError;
+use push_store::{IndexError, sqlite::execute};
 use rusqlite::{Connection, params};
 
-use super::{
-    SqliteIndex,
-    schema::{app_row, execute},
-};
-use crate::{IndexError, MessageUsage};
+use super::{SqliteIndex, apps::app_row};
+use crate::MessageUsage;
 
 #[async_trait]
 impl MessageUsage for SqliteIndex {

@@ -1,7 +1,7 @@
 //! Apps and devices. The worker reads them, and removes those devices that their provider no longer knows.
 
 use async_trait::async_trait;
-use push_index::{Apps, Devices, IndexError, Put, PutRefused, Scanned, TransportExtent};
+use push_index::{Apps, Devices, Put, PutRefused, Scanned, TransportExtent};
 use push_model::{
     app::{App, AppKey},
     device::{Device, NoTarget, Target, TransportKind},
@@ -11,6 +11,7 @@ use push_model::{
     targeting::Targeting,
     time::UnixMillis,
 };
+use push_store::IndexError;
 
 use super::SimIndex;
 use crate::{

@@ -1,7 +1,7 @@
 //! The ledger, and its limit.
 
 use async_trait::async_trait;
-use push_index::{IndexError, Ledger, LedgerBounds};
+use push_ledger::{Ledger, LedgerBounds};
 use push_model::{
     app::AppKey,
     ids::MessageId,
@@ -11,6 +11,7 @@ use push_model::{
     },
     time::UnixMillis,
 };
+use push_store::IndexError;
 
 use super::SimIndex;
 use crate::{

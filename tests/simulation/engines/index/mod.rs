@@ -9,9 +9,7 @@ mod ledger;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use push_index::{
-    AuditTrail, DictionarySweeps, Finding, IndexError, MessageUsage, Pacing, SecretUses,
-};
+use push_index::{AuditTrail, DictionarySweeps, MessageUsage, Pacing, SecretUses};
 use push_model::{
     app::AppKey,
     audit::AuditEvent,
@@ -20,6 +18,7 @@ use push_model::{
     time::UnixMillis,
     usage::{UsageCounts, UsageHour},
 };
+use push_store::{Finding, IndexError};
 
 use crate::{
     engines::store::{Store, Write, Written},
@@ -216,7 +215,7 @@ impl AuditTrail for SimIndex {
 impl DictionarySweeps for SimIndex {}
 
 #[async_trait]
-impl push_index::Store for SimIndex {
+impl push_store::Store for SimIndex {
     async fn ping(&self) -> Result<(), IndexError> {
         Ok(())
     }

@@ -4,8 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use push_index::{Devices, Index, IndexError, Put, PutRefused, redis::RedisIndex};
+use push_index::{Devices, Index, Put, PutRefused, redis::RedisIndex};
 use push_model::{app::AppKey, device::Device, time::UnixMillis};
+use push_store::IndexError;
 use push_tests::{eventually, namespace, redis_url, servers::Redis};
 use tokio::{task::yield_now, time::timeout};
 

@@ -1,6 +1,6 @@
 //! The list of broadcasts that are not finished, and what is left of them.
 
-use push_index::{Ledger, MAX_LISTED, begin_recall};
+use push_ledger::{Ledger, MAX_LISTED, begin_recall};
 use push_model::{
     ids::{AudienceKind, MessageId},
     open_broadcast::OpenBroadcast,

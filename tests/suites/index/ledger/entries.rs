@@ -1,6 +1,6 @@
 //! An entry from its beginning to its end: plan, claims, steps with counts, leftovers.
 
-use push_index::Ledger;
+use push_ledger::Ledger;
 use push_model::{
     app::AppKey,
     ids::MessageId,

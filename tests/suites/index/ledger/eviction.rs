@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_index::{Ledger, recall_everywhere};
+use push_ledger::{Ledger, recall_everywhere};
 use push_model::{
     ids::{AudienceKind, MessageId},
     ledger::{

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_index::Ledger;
+use push_ledger::Ledger;
 use push_model::{
     app::AppKey,
     ids::{AudienceKind, MessageId},

@@ -3,7 +3,7 @@
 //! Engines keep an entry in several forms and change from one to the other. Whatever steps come in
 //! whatever order, engine and model give the same answers.
 
-use push_index::Ledger;
+use push_ledger::Ledger;
 use push_model::{
     id_key::IdKey,
     ids::{ClientId, MessageId},

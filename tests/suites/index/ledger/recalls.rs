@@ -1,6 +1,6 @@
 //! Recalls: what they stop, when they are refused, and what they leave in the ledger.
 
-use push_index::Ledger;
+use push_ledger::Ledger;
 use push_model::{
     app::AppKey,
     ledger::{

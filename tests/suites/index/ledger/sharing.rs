@@ -2,7 +2,7 @@
 //! its share.
 
 use futures::{StreamExt, stream};
-use push_index::Ledger;
+use push_ledger::Ledger;
 use push_model::{
     app::AppKey,
     ids::{AppTag, AudienceKind, MessageId, PageField},

@@ -1,6 +1,6 @@
 //! Entries and the steps of their partitions, as the tests of the ledger begin and take them.
 
-use push_index::Ledger;
+use push_ledger::Ledger;
 use push_model::{
     ids::MessageId,
     ledger::{

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_index::{Apps, Devices, IndexError, Ledger, LedgerBounds, Transfer, redis::RedisIndex};
+use push_index::{Apps, Devices, Transfer, redis::RedisIndex};
+use push_ledger::{Ledger, LedgerBounds, redis::RedisLedger};
 use push_model::{
     app::{App, AppKey},
     device::{Device, NoTarget, TransportKind},
@@ -14,6 +15,7 @@ use push_model::{
     targeting::Targeting,
     time::UnixMillis,
 };
+use push_store::{IndexError, redis::RedisStore};
 use push_tests::{namespace, redis_url};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
@@ -31,6 +33,13 @@ async fn begin() -> (RedisIndex, AppKey, String, MultiplexedConnection) {
     let server = redis::Client::open(redis_url()).unwrap();
     let connection = server.get_multiplexed_async_connection().await.unwrap();
     (index, key, namespace, connection)
+}
+
+/// The ledger in the same Redis.
+async fn ledger(namespace: &str) -> RedisLedger {
+    RedisLedger::new(
+        RedisStore::connect(&redis_url(), namespace, Default::default()).await.unwrap(),
+    )
 }
 
 #[tokio::test]
@@ -151,7 +160,7 @@ async fn a_dictionary_that_is_longer_than_the_codes_reach_is_read_once() {
 
 #[tokio::test]
 async fn a_step_that_cannot_be_counted_changes_nothing() {
-    let (index, _, namespace, mut redis) = begin().await;
+    let (_, _, namespace, mut redis) = begin().await;
     let message_id = MessageId::issue_named(&app());
     let opened = NewEntry {
         message_id,
@@ -164,7 +173,7 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
         claim: None,
         replaces: None,
     };
-    let ledger = index.ledger();
+    let ledger = ledger(&namespace).await;
     ledger.begin(&opened).await.unwrap();
     let entries = redis::cmd("KEYS").arg(format!("{namespace}:{{l/*}}:m*")).to_owned();
     let entries: Vec<String> = entries.query_async(&mut redis).await.unwrap();
@@ -230,14 +239,16 @@ async fn a_shard_that_cannot_be_read_keeps_no_device_of_another_from_its_message
 
 #[tokio::test]
 async fn what_is_no_page_in_a_list_of_the_ledger_stops_no_round() {
-    let (index, _, namespace, mut redis) = begin().await;
+    let (_, _, namespace, mut redis) = begin().await;
     for (part, junk) in [(5, &b"hello"[..]), (5, b"1a x.y"), (255, b"\xff\0")] {
         let push =
             redis::cmd("RPUSH").arg(format!("{namespace}:{{l/{part}}}:o")).arg(junk).to_owned();
         push.query_async::<u64>(&mut redis).await.unwrap();
     }
-    let round =
-        timeout(SOON, index.ledger().keep_within(0, UnixMillis::now())).await.unwrap().unwrap();
+    let round = timeout(SOON, ledger(&namespace).await.keep_within(0, UnixMillis::now()))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((round.history.oldest, round.more), (None, false), "{round:?}");
     let left = redis::cmd("EXISTS").arg(format!("{namespace}:{{l/5}}:o")).to_owned();
     assert_eq!(left.query_async::<u64>(&mut redis).await.unwrap(), 0);

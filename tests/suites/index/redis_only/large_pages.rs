@@ -1,12 +1,13 @@
 //! A ledger page on which an app puts any number of entries, with ids that it made up.
 
 use futures::{StreamExt, stream};
-use push_index::{Ledger, LedgerBounds, redis::RedisIndex};
+use push_ledger::{Ledger, LedgerBounds, redis::RedisLedger};
 use push_model::{
     ids::{AppTag, MessageId, PageField},
     ledger::{EarlyRecall, Recall},
     time::UnixMillis,
 };
+use push_store::redis::RedisStore;
 use push_tests::{namespace, redis_url};
 
 use crate::index::support::{admin, app, key};
@@ -19,8 +20,8 @@ const MOST: u64 = 257;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_has_a_few_hundred_entries_however_many_share_it() {
     let namespace = namespace();
-    let index = RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
-    let ledger = index.ledger();
+    let store = RedisStore::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
+    let ledger = RedisLedger::new(store);
     let (page, PageField(field)) =
         MessageId::issue_named(&app()).page_and_field(AppTag::of(&key()));
     let now = UnixMillis::now();

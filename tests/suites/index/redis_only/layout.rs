@@ -1,11 +1,12 @@
 //! Devices that another version of the program wrote: refused, never misread.
 
-use push_index::{Apps, Devices, IndexError, redis::RedisIndex};
+use push_index::{Apps, Devices, redis::RedisIndex};
 use push_model::{
     app::{App, AppKey},
     secret::Secret,
     targeting::Targeting,
 };
+use push_store::IndexError;
 use push_tests::{namespace, redis_url};
 
 use crate::index::support::{NOW, app, client, device, scan_all};

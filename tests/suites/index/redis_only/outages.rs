@@ -6,11 +6,9 @@ use std::{
 };
 
 use futures::future::{join, join_all};
-use push_index::{
-    Devices, Index, IndexError, Level, Store,
-    redis::{RedisIndex, RedisSettings},
-};
+use push_index::{Devices, Index, redis::RedisIndex};
 use push_model::{attributes::Attribute, device::TransportKind, targeting::Targeting};
+use push_store::{IndexError, Level, Store, redis::RedisSettings};
 use push_tests::{
     eventually, namespace, redis_cluster_url,
     servers::{Redis, RedisCluster},

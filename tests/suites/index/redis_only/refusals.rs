@@ -4,9 +4,9 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use push_index::{
-    Apps, AuditTrail, Devices, IndexError, Ledger, MessageUsage, Pacing, Put, SecretUses,
-    redis::RedisIndex,
+    Apps, AuditTrail, Devices, MessageUsage, Pacing, Put, SecretUses, redis::RedisIndex,
 };
+use push_ledger::{Ledger, redis::RedisLedger};
 use push_model::{
     app::{App, AppKey},
     audit::AuditEvent,
@@ -20,6 +20,7 @@ use push_model::{
     secret::Secret,
     usage::{UsageCounts, UsageHour, UsageKind},
 };
+use push_store::{IndexError, redis::RedisStore};
 use push_tests::{eventually, namespace, servers::Redis};
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 
@@ -30,6 +31,7 @@ struct Fixture {
     server: Redis,
     admin: MultiplexedConnection,
     index: RedisIndex,
+    ledger: RedisLedger,
     begun: NewEntry,
     /// Devices of one shard: one is there, one was removed and left its slot, one is new.
     here: Device,
@@ -64,8 +66,9 @@ impl Fixture {
     async fn new() -> Self {
         let server = Redis::start().await.unwrap();
         let admin = admin(&server.url()).await;
-        let index =
-            RedisIndex::connect(&server.url(), &namespace(), Default::default()).await.unwrap();
+        let store =
+            RedisStore::connect(&server.url(), &namespace(), Default::default()).await.unwrap();
+        let (index, ledger) = (RedisIndex::new(store.clone()), RedisLedger::new(store));
         for record in [record("app"), record("going")] {
             assert!(index.create_app(&record).await.unwrap());
             index
@@ -83,9 +86,9 @@ impl Fixture {
         index.put_devices(&key(), &[here.clone(), left.clone()], NOW).await.unwrap();
         assert!(index.remove_device(&key(), &left.client_id).await.unwrap());
         let begun = new_entry();
-        index.ledger().begin(&begun).await.unwrap();
-        index.ledger().plan(&key(), &begun.message_id, &Plan::named()).await.unwrap();
-        Self { server, admin, index, begun, here, comes }
+        ledger.begin(&begun).await.unwrap();
+        ledger.plan(&key(), &begun.message_id, &Plan::named()).await.unwrap();
+        Self { server, admin, index, ledger, begun, here, comes }
     }
 
     async fn admin(&mut self, words: &[&str]) -> Value {
@@ -105,7 +108,7 @@ impl Fixture {
 
     /// Every call that writes, in an order in which all can succeed.
     async fn write_all(&self) -> Vec<(&'static str, Result<(), IndexError>)> {
-        let Self { index, begun, here, comes, .. } = self;
+        let Self { index, ledger, begun, here, comes, .. } = self;
         let put = async |devices: &[Device]| -> Result<(), IndexError> {
             for put in index.put_devices(&key(), devices, NOW).await? {
                 put.unwrap();
@@ -131,7 +134,6 @@ impl Fixture {
             },
             keep_until: Some(begun.keep_until.plus_seconds(600)),
         };
-        let ledger = index.ledger();
         let advance = async || match ledger.advance(&key(), message, &batch).await? {
             AdvanceOutcome::Saved { .. } => Ok(()),
             other => panic!("{other:?}"),
@@ -208,7 +210,7 @@ impl Fixture {
         let comes = index.device(&key(), &self.comes.client_id).await.unwrap();
         assert_eq!(comes.as_ref(), Some(&self.comes));
         assert_eq!(index.count_devices(&key()).await.unwrap(), 303);
-        let entry = index.ledger().entry(&key(), &self.begun.message_id).await.unwrap().unwrap();
+        let entry = self.ledger.entry(&key(), &self.begun.message_id).await.unwrap().unwrap();
         assert_eq!((entry.targeted, entry.outcomes.sent), (5, 5));
     }
 }

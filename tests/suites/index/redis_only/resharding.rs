@@ -3,8 +3,9 @@
 
 use std::slice::from_ref;
 
-use push_index::{Devices, IndexError, Pacing, Put, redis::RedisIndex};
+use push_index::{Devices, Pacing, Put, redis::RedisIndex};
 use push_model::{attributes::Attribute, device::Device};
+use push_store::IndexError;
 use push_tests::{namespace, servers::RedisCluster};
 use redis::aio::MultiplexedConnection;
 

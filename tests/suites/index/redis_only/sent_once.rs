@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use push_index::{IndexError, Pacing, redis::RedisIndex};
+use push_index::{Pacing, redis::RedisIndex};
+use push_store::IndexError;
 use push_tests::{
     eventually, namespace,
     servers::{Redis, RedisCluster},

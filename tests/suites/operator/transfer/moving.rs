@@ -11,7 +11,7 @@ use std::{
 
 use push_index::{
     Devices as _, Index, SecretUses as _,
-    redis::{RedisIndex, RedisSettings},
+    redis::RedisIndex,
     sqlite::{SqliteIndex, SqliteIndexSettings},
 };
 use push_model::{
@@ -19,6 +19,7 @@ use push_model::{
     time::UnixMillis,
     transfer::Registration,
 };
+use push_store::redis::RedisSettings;
 use push_tests::{
     devices::Devices,
     mqtt_url, namespace, redis_cluster_url, redis_url,

@@ -1,9 +1,7 @@
 //! `rediss://` and `rediss-cluster://`
 
-use push_index::{
-    IndexError, Store,
-    redis::{RedisIndex, RedisSettings},
-};
+use push_index::redis::RedisIndex;
+use push_store::{IndexError, Store, redis::RedisSettings};
 use push_tests::{
     certificates::{Authority, Validity},
     namespace,

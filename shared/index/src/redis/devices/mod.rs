@@ -22,6 +22,7 @@ use push_model::{
     targeting::Targeting,
     time::UnixMillis,
 };
+use push_store::{IndexError, redis::connection::reply};
 
 pub(super) use self::{
     find::{BucketCounts, Lookups, SlotCache, bucket_counts, lookups},
@@ -36,11 +37,10 @@ use self::{
 };
 use super::{
     RedisIndex,
-    connection::reply,
     dictionary::Moment,
     layout::{ClientHash, SHARDS},
 };
-use crate::{Devices, IndexError, Put, PutRefused, Scanned, TransportExtent};
+use crate::{Devices, Put, PutRefused, Scanned, TransportExtent};
 
 /// Removals that are in flight at the same time.
 const REMOVALS_AT_ONCE: usize = 32;

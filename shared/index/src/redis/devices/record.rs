@@ -22,11 +22,9 @@ use push_model::{
     registration::{RegistrationEpoch, Stamp, TransportChange, change_after},
     time::UnixMillis,
 };
+use push_store::IndexError;
 
-use crate::{
-    IndexError,
-    redis::layout::{CHANGE_LEN, CHUNK_SLOTS, EPOCH_LEN, HAS_CHANGE, TIME_LEN},
-};
+use crate::redis::layout::{CHANGE_LEN, CHUNK_SLOTS, EPOCH_LEN, HAS_CHANGE, TIME_LEN};
 
 /// The codes of a device's attributes, 0 for an attribute that it lacks.
 pub(in crate::redis) type Codes = [u16; Attribute::COUNT];

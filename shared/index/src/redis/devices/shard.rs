@@ -2,13 +2,15 @@
 
 use futures::future;
 use push_model::{app::AppKey, device::TransportKind, slots::SlotRange};
+use push_store::{
+    IndexError,
+    redis::{connection::reply, keys::ShardKeys},
+};
 
 use crate::{
-    IndexError, TransportExtent,
+    TransportExtent,
     redis::{
         RedisIndex,
-        connection::reply,
-        keys::ShardKeys,
         layout::{self, SHARDS, transport_byte},
     },
 };

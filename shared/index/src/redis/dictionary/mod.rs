@@ -31,18 +31,16 @@ use push_model::{
     app::AppKey,
     attributes::{Attribute, Attributes},
 };
+use push_store::{
+    IndexError,
+    redis::connection::{Link, reply},
+};
 use quick_cache::{Weighter, sync::Cache};
 
 use self::known::Check;
 pub(super) use self::known::{Dictionaries, Dictionary, Moment};
-use super::{
-    RedisIndex,
-    connection::{Link, reply},
-    devices::Codes,
-};
-use crate::{
-    AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, IndexError, MAX_DISTINCT_VALUES,
-};
+use super::{RedisIndex, devices::Codes};
+use crate::{AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, MAX_DISTINCT_VALUES};
 
 /// About how many apps have their dictionaries in the cache. Few, because the cache cuts its memory into a
 /// part for every 32 of them, and the largest dictionaries must fit into one part.

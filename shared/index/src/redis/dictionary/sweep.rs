@@ -20,17 +20,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use push_model::{app::AppKey, attributes::Attribute, ids::AppId, time::UnixMillis};
+use push_store::{IndexError, redis::connection::reply};
 use redis::Value;
 use tracing::info;
 
 use super::READ_VALUES;
 use crate::{
-    DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse, IndexError,
+    DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
     MAX_DISTINCT_VALUES, SweepStep, Swept,
     redis::{
         RedisIndex,
         apps::REMOVED,
-        connection::reply,
         layout::{SEGMENT_SLOTS, SHARDS},
     },
 };

@@ -4,12 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use push_model::attributes::{Attribute, Attributes};
 use push_sqlite::StoreError;
+use push_store::sqlite::execute;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::{
-    AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, MAX_DISTINCT_VALUES,
-    sqlite::schema::execute,
-};
+use crate::{AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, MAX_DISTINCT_VALUES};
 
 /// The code of each attribute that a device has.
 pub(super) type Codes = [Option<i64>; Attribute::COUNT];

@@ -26,6 +26,7 @@ use push_model::{
     transfer::Registration,
 };
 use push_sqlite::StoreError;
+use push_store::IndexError;
 use rusqlite::{Connection, OptionalExtension, params};
 use tracing::warn;
 
@@ -34,8 +35,8 @@ use self::{
     register::Registered,
     scan::{COLUMNS, DeviceRow, Filter},
 };
-use super::{SqliteIndex, schema::app_row};
-use crate::{Devices, IndexError, Put, PutRefused, Scanned, TransportExtent};
+use super::{SqliteIndex, apps::app_row};
+use crate::{Devices, Put, PutRefused, Scanned, TransportExtent};
 
 /// The most devices that one transaction registers, because other writers of the file wait for it.
 const PUT_DEVICES: usize = 16_384;

@@ -9,16 +9,14 @@ use push_model::{
     transfer::Registration,
 };
 use push_sqlite::StoreError;
+use push_store::sqlite::execute;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     dictionary::{Codes, Encoder},
     find,
 };
-use crate::{
-    Put, PutRefused,
-    sqlite::schema::{execute, generation},
-};
+use crate::{Put, PutRefused, sqlite::apps::generation};
 
 /// The slots of an app during one transaction.
 struct Slots<'a> {

@@ -11,16 +11,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use push_model::{app::AppKey, attributes::Attribute, time::UnixMillis};
 use push_sqlite::StoreError;
+use push_store::{IndexError, sqlite::execute};
 use rusqlite::{Connection, OptionalExtension, params};
 use tracing::info;
 
 use super::criteria::CodeSet;
 use crate::{
-    DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse, IndexError, SweepStep, Swept,
-    sqlite::{
-        SqliteIndex,
-        schema::{app_row, execute},
-    },
+    DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse, SweepStep, Swept,
+    sqlite::{SqliteIndex, apps::app_row},
 };
 
 /// Values to free in one transaction.

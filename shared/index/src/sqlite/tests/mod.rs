@@ -1,7 +1,6 @@
-//! Tests that are specific to this engine: slots and their reuse, several handles on one file,
-//! reopening, and that targeting by codes equals the shared definition. The ledger's tests are
-//! beside it ([`super::ledger`]). What every engine promises is in
-//! `tests/suites/index`.
+//! Tests that are specific to this engine: slots and their reuse, reopening and
+//! sharing a file, and that targeting by codes equals the shared definition. What every engine promises
+//! is in `tests/suites/index`.
 
 mod file;
 mod slots;
@@ -13,10 +12,7 @@ use push_model::{
     app::{App, AppKey},
     attributes::{Attribute, Attributes},
     device::{Device, TransportKind},
-    ids::{AppId, MessageId},
-    ledger::{
-        Advance, AdvanceOutcome, Checkpoint, Counts, NewEntry, Outcomes, PartitionState, Plan,
-    },
+    ids::AppId,
     secret::Secret,
     slots::SlotRange,
     targeting::Targeting,
@@ -26,7 +22,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Apps, Devices, Ledger, Level, Put, PutRefused};
+use crate::{Apps, Devices, Put, PutRefused};
 
 const T0: UnixMillis = UnixMillis(1_000);
 

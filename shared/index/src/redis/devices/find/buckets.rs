@@ -11,17 +11,19 @@ use std::sync::{
 };
 
 use push_model::app::AppKey;
+use push_store::{
+    IndexError,
+    redis::{
+        connection::reply,
+        keys::{Keys, ShardKeys},
+    },
+};
 use quick_cache::sync::Cache;
 use redis::{Pipeline, Value};
 
-use crate::{
-    IndexError,
-    redis::{
-        Context,
-        connection::reply,
-        keys::{Keys, ShardKeys},
-        layout::{self, ClientHash, ENTRY_LEN, SHARDS, TAG_LEN},
-    },
+use crate::redis::{
+    Context,
+    layout::{self, ClientHash, ENTRY_LEN, SHARDS, TAG_LEN},
 };
 
 /// The most reads of the buckets of a shard that keeps growing. A shard gets a new bucket only with

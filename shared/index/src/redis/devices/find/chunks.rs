@@ -12,18 +12,15 @@
 use std::collections::BTreeMap;
 
 use futures::future;
+use push_store::{IndexError, redis::connection::reply};
 
 use super::{
     buckets::{AppShards, Candidate, Wanted},
     requests::requests,
 };
-use crate::{
-    IndexError,
-    redis::{
-        connection::reply,
-        devices::record::{Record, records},
-        layout::CHUNK_SLOTS,
-    },
+use crate::redis::{
+    devices::record::{Record, records},
+    layout::CHUNK_SLOTS,
 };
 
 /// Chunks of records that were read together, by shard and number of the chunk, and the candidates

@@ -11,16 +11,17 @@ use push_model::{
     device::{NoTarget, Target},
     ids::ClientId,
 };
+use push_store::{
+    IndexError,
+    coalescer::{Coalescer, CoalescerLimits},
+    redis::keys::Keys,
+};
 
 use super::{
     find,
     requests::{REQUEST_CLIENTS, requests},
 };
-use crate::{
-    IndexError,
-    coalescer::{Coalescer, CoalescerLimits},
-    redis::{Context, RedisIndex, keys::Keys, layout::ClientHash},
-};
+use crate::redis::{Context, RedisIndex, layout::ClientHash};
 
 const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: REQUEST_CLIENTS, groups: 4 };
 

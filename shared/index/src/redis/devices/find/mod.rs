@@ -13,6 +13,7 @@ mod slot_cache;
 
 use futures::future;
 use push_model::{app::AppKey, ids::ClientId};
+use push_store::{IndexError, redis::keys::Keys};
 
 pub(super) use self::requests::requests;
 use self::{
@@ -25,10 +26,7 @@ pub(in crate::redis) use self::{
     slot_cache::SlotCache,
 };
 use super::record::Record;
-use crate::{
-    IndexError,
-    redis::{Context, keys::Keys, layout::ClientHash},
-};
+use crate::redis::{Context, layout::ClientHash};
 
 /// A device that was found.
 pub(super) struct FoundDevice<'a> {

@@ -11,7 +11,7 @@
 //! record, because record and columns are always written in one step. A device that the script
 //! leaves unchanged is registered by the caller as if it were new. (A registration that was cut off
 //! between columns and record is repaired when it is made again, as
-//! [`scripts`](crate::redis::scripts) says, not by a change of the same device.)
+//! [the rules for scripts](push_store::redis::script) say, not by a change of the same device.)
 
 use futures::future;
 use push_model::{
@@ -20,20 +20,19 @@ use push_model::{
     device::TransportKind,
     registration::{RegistrationEpoch, Stamp, TransportChange, change_after},
 };
+use push_store::{
+    IndexError,
+    redis::{connection::reply, keys::Keys},
+};
 
 use super::put::{PendingDevice, PutFailure, in_time};
-use crate::{
-    IndexError,
-    redis::{
-        Context,
-        connection::reply,
-        devices::{
-            find::requests,
-            record::{Codes, Record},
-        },
-        keys::Keys,
-        layout::{CHUNK_SLOTS, SEGMENT_SLOTS},
+use crate::redis::{
+    Context,
+    devices::{
+        find::requests,
+        record::{Codes, Record},
     },
+    layout::{CHUNK_SLOTS, SEGMENT_SLOTS},
 };
 
 /// A call with this many bytes of records gets no further record. For each record the script reads

@@ -42,6 +42,11 @@ use push_model::{
     registration::{RegistrationEpoch, Stamp},
     time::UnixMillis,
 };
+use push_store::{
+    IndexError,
+    coalescer::{Coalescer, CoalescerLimits},
+    redis::{connection::Link, keys::Keys},
+};
 
 use super::{
     change::{StoredDevice, change},
@@ -49,11 +54,9 @@ use super::{
     put::{PendingDevice, PutFailure, Registered, by_shard, put_in_shard, sort_for_writing},
 };
 use crate::{
-    IndexError, Put, PutRefused,
-    coalescer::{Coalescer, CoalescerLimits},
+    Put, PutRefused,
     redis::{
         Context, RedisIndex,
-        connection::Link,
         devices::{
             find::{FoundDevice, find},
             record::Codes,
@@ -61,7 +64,6 @@ use crate::{
         dictionary::{
             CACHED_FOR, Connections, Dictionaries, Interned, Moment, WRITE_WITHIN, connections,
         },
-        keys::Keys,
         layout::ClientHash,
     },
 };

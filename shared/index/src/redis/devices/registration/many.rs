@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use push_model::{app::AppKey, device::Device, registration::Stamp};
+use push_store::IndexError;
 
 use super::put::{PendingDevice, PutFailure, by_shard, put_in_shard, sort_for_writing};
 use crate::{
-    IndexError, Put, PutRefused,
+    Put, PutRefused,
     redis::{
         Context, RedisIndex,
         dictionary::{CACHED_FOR, Interned, WRITE_WITHIN},

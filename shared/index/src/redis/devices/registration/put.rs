@@ -7,15 +7,20 @@ use push_model::{
     registration::{RegistrationEpoch, Stamp},
     time::UnixMillis,
 };
+use push_store::{
+    IndexError,
+    redis::{
+        connection::reply,
+        keys::{Keys, ShardKeys},
+    },
+};
 use redis::Value;
 
 use crate::{
-    IndexError, Put, PutRefused,
+    Put, PutRefused,
     redis::{
         Context,
-        connection::reply,
         devices::record::{Codes, Record, read_epoch, time_bytes},
-        keys::{Keys, ShardKeys},
         layout::{ClientHash, EPOCH_LEN, transport_byte},
     },
 };

@@ -1,17 +1,16 @@
 //! Reading the records of candidate slots.
 
 use futures::future;
+use push_store::{
+    IndexError,
+    redis::{connection::reply, keys::ShardKeys},
+};
 
 use super::{columns::byte_strings, decision::Undecided};
-use crate::{
-    IndexError,
-    redis::{
-        RedisIndex,
-        connection::reply,
-        devices::record::{Record, records},
-        keys::ShardKeys,
-        layout::CHUNK_SLOTS,
-    },
+use crate::redis::{
+    RedisIndex,
+    devices::record::{Record, records},
+    layout::CHUNK_SLOTS,
 };
 
 /// The most chunks of one answer: about 200 KiB, with the longest tokens 17 MiB.

@@ -1,12 +1,13 @@
 //! Reading columns: for each attribute that restricts, the codes of a range of slots.
 
+use push_store::{
+    IndexError,
+    redis::{connection::reply, keys::ShardKeys},
+};
 use redis::{Pipeline, Value};
 
 use super::criteria::{Column, Criteria};
-use crate::{
-    IndexError,
-    redis::{RedisIndex, connection::reply, keys::ShardKeys, layout::SEGMENT_SLOTS},
-};
+use crate::redis::{RedisIndex, layout::SEGMENT_SLOTS};
 
 impl RedisIndex {
     /// Sends the commands that [`add_columns`] added, and those added behind them.

@@ -6,18 +6,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use push_model::{app::AppKey, targeting::Targeting};
+use push_store::IndexError;
 use quick_cache::{Weighter, sync::Cache};
 
 use super::{
     criteria::{Criteria, Table},
     decision::Scope,
 };
-use crate::{
-    IndexError,
-    redis::{
-        RedisIndex,
-        dictionary::{CACHED_FOR, Dictionaries, Moment},
-    },
+use crate::redis::{
+    RedisIndex,
+    dictionary::{CACHED_FOR, Dictionaries, Moment},
 };
 
 /// About how many targetings have their tables in the cache.

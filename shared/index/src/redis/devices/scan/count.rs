@@ -4,6 +4,7 @@ use futures::{StreamExt, TryStreamExt, future, stream};
 use push_model::{
     app::AppKey, device::TransportKind, slots::SlotRange, targeting::Targeting, time::UnixMillis,
 };
+use push_store::{IndexError, redis::keys::ShardKeys};
 
 use super::{
     MAX_DEVICES,
@@ -12,15 +13,11 @@ use super::{
     compiled::Current,
     decision::Scope,
 };
-use crate::{
-    IndexError,
-    redis::{
-        RedisIndex,
-        devices::record::read_time,
-        dictionary::Moment,
-        keys::ShardKeys,
-        layout::{SEGMENT_SLOTS, TIME_LEN},
-    },
+use crate::redis::{
+    RedisIndex,
+    devices::record::read_time,
+    dictionary::Moment,
+    layout::{SEGMENT_SLOTS, TIME_LEN},
 };
 
 /// Segments that one request counts.

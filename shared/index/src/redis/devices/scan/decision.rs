@@ -1,18 +1,16 @@
 //! Deciding which devices match, with criteria that know every code that comes up.
 
 use push_model::{app::AppKey, device::TransportKind, targeting::Targeting, time::UnixMillis};
+use push_store::IndexError;
 use tracing::warn;
 
 use super::{
     compiled::Current,
     criteria::{Criteria, OutdatedTables},
 };
-use crate::{
-    IndexError,
-    redis::{
-        RedisIndex,
-        dictionary::{Moment, unknown_code},
-    },
+use crate::redis::{
+    RedisIndex,
+    dictionary::{Moment, unknown_code},
 };
 
 /// The app whose devices are read, and which of them match.

@@ -36,6 +36,7 @@ use push_model::{
     time::UnixMillis,
     transfer::Registration,
 };
+use push_store::{IndexError, redis::keys::ShardKeys};
 use tracing::warn;
 
 pub(in crate::redis) use self::compiled::{TableCache, table_cache};
@@ -47,8 +48,8 @@ use self::{
 };
 use super::record::Record;
 use crate::{
-    IndexError, Scanned,
-    redis::{RedisIndex, dictionary::Moment, keys::ShardKeys, layout::SEGMENT_SLOTS},
+    Scanned,
+    redis::{RedisIndex, dictionary::Moment, layout::SEGMENT_SLOTS},
 };
 
 /// The most devices of one scan, whatever the caller asks for.
