@@ -46,12 +46,16 @@ pub(crate) const BATCHES_IN_FLIGHT: u64 = PREFETCH + PREFETCH * JOBS_AT_ONCE;
 /// The time between the two closing checks that must find a broadcast closed: more than the index
 /// ever loses.
 const CLOSING_CHECK: &str = "closing-check=4s";
-/// Longer than any fault delays a message.
-const CLOSING_REST: &str = "closing-rest=45s";
+/// The time after its expiry at which a broadcast is written off: longer than any fault delays a message,
+/// and than two busy workers take to count the devices of the broadcasts that wait before it.
+fn closing_rest(devices: usize) -> String {
+    format!("closing-rest={}s", 45 + devices / 5000)
+}
 
 /// Settings of the workers: small batches and partitions, so that faults strike in the middle of
 /// broadcasts, and short intervals, so that a run ends soon.
-fn worker_flags() -> Vec<String> {
+fn worker_flags(devices: usize) -> Vec<String> {
+    let rest = closing_rest(devices);
     let (batch, prefetch) = (BATCH.to_string(), PREFETCH.to_string());
     let flags = [
         ["--batch", &batch],
@@ -63,7 +67,7 @@ fn worker_flags() -> Vec<String> {
         ["--tune", "retry-longest=4s"],
         ["--tune", "mqtt-ack-timeout=5s"],
         ["--tune", CLOSING_CHECK],
-        ["--tune", CLOSING_REST],
+        ["--tune", &rest],
     ];
     flags.into_iter().flatten().map(str::to_owned).collect()
 }
@@ -108,7 +112,7 @@ impl World {
         // Not before the import: with a million devices to store it would take minutes.
         redis.sync_always().await.unwrap();
         let devices = Devices::listen(&mqtt.url(), APP, &Population::listener_ids()).await;
-        let flags = worker_flags();
+        let flags = worker_flags(people.devices());
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let workers = tokio::join!(stack.worker(&flags), stack.worker(&flags));
         let ingests: [Program; 2] = stack.take_ingests().try_into().expect("two ingests");

@@ -144,6 +144,10 @@ impl Population {
         population
     }
 
+    pub(crate) fn devices(&self) -> usize {
+        self.crowd + LISTENERS
+    }
+
     /// The listeners are numbered after the crowd, and half of them have the rare version.
     fn traits(&self, number: usize) -> Traits {
         Traits::of(self.seed, number, if number < self.crowd { RARE } else { 2 })
