@@ -4,8 +4,8 @@
 //! A run has one Redis, one Redis Cluster, one RabbitMQ and one Mosquitto, each started when the first
 //! test asks for it ([`run`]). Tests share them, each in its own [`namespace`]. A test that breaks a
 //! server starts its own from [`servers`]. A test that needs a misbehaving broker starts a
-//! [`rogue_broker`], or an [`mqtt_proxy`] if devices must still receive the messages. Nothing is
-//! skipped: outside of a run a test that needs a server fails and says how to run it.
+//! [`rogue_broker`], or an [`mqtt_proxy`] if devices must still receive the messages. The providers of
+//! phones are played by [`phone_server`]. Nothing is skipped: outside of a run a test that needs a server fails and says how to run it.
 //!
 //! The harness does not depend on the service's crates: it runs their programs.
 //!
@@ -24,6 +24,7 @@ pub mod eventually;
 pub mod help;
 pub mod invariants;
 pub mod mqtt_proxy;
+pub mod phone_server;
 pub mod ports;
 pub mod process;
 pub mod readiness;

@@ -7,7 +7,8 @@
 //! - Times are counted from the moment of renewal with a clock that does not jump. A wall clock that is
 //!   set back or forward renews nothing.
 //! - A provider that refuses an authorization makes it renewed once ([`Bearers::refuse`]), and again only
-//!   after [`REFUSED_AGAIN`].
+//!   after [`REFUSED_AGAIN`]. Meanwhile a refusal beside requests that are accepted is the fault of its own
+//!   request.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -25,6 +26,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time between two renewals that a provider's refusal causes.
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
+/// The time for which an accepted request shows that the account works.
+const LATELY: Duration = Duration::from_secs(5);
 /// The longest life that is believed.
 const LONGEST_LIFE: Duration = Duration::from_hours(24);
 
@@ -43,6 +46,18 @@ struct State {
     current: Option<Current>,
     failure: Option<Failure>,
     refused_at: Option<Instant>,
+    accepted_at: Option<Instant>,
+}
+
+/// What follows from a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// A new authorization will be made for the next request.
+    Renew,
+    /// Other requests are accepted: it is the fault of this one.
+    Alone,
+    /// The account does not work.
+    Account,
 }
 
 #[derive(Clone)]
@@ -94,9 +109,14 @@ impl Bearers {
         answer
     }
 
-    /// Notes that the provider refused this authorization. Returns true if a new one will be made for it.
-    pub(super) fn refuse(&self, audience: &str, refused: &Bearer) -> bool {
+    /// Notes that the provider refused this authorization.
+    pub(super) fn refuse(&self, audience: &str, refused: &Bearer) -> Refusal {
         self.slot(audience).state().refuse(refused, Instant::now())
+    }
+
+    /// Notes that the provider accepted a request.
+    pub(super) fn accept(&self, audience: &str) {
+        self.slot(audience).state().accepted_at = Some(Instant::now());
     }
 
     fn slot(&self, audience: &str) -> Arc<Slot> {
@@ -173,17 +193,18 @@ impl State {
         }
     }
 
-    fn refuse(&mut self, refused: &Bearer, now: Instant) -> bool {
+    fn refuse(&mut self, refused: &Bearer, now: Instant) -> Refusal {
         match &self.current {
             Some(current) if current.bearer.value == refused.value => {}
             // It has been renewed since.
-            _ => return true,
+            _ => return Refusal::Renew,
         }
-        if self.refused_at.is_some_and(|at| now < at + REFUSED_AGAIN) {
-            return false;
+        if self.refused_at.is_none_or(|at| now >= at + REFUSED_AGAIN) {
+            (self.refused_at, self.current) = (Some(now), None);
+            return Refusal::Renew;
         }
-        (self.refused_at, self.current) = (Some(now), None);
-        true
+        let works = self.accepted_at.is_some_and(|at| now < at + LATELY);
+        if works { Refusal::Alone } else { Refusal::Account }
     }
 }
 
@@ -266,11 +287,23 @@ mod tests {
     async fn a_refused_authorization_is_renewed_once_a_minute_at_most() {
         let (bearers, issuer) = (Bearers::new(), Issuer::default());
         let first = bearers.of("", NOW, async || issuer.issue().await).await.unwrap();
-        assert!(bearers.refuse("", &first));
+        assert_eq!(bearers.refuse("", &first), Refusal::Renew);
         let second = bearers.of("", NOW, async || issuer.issue().await).await.unwrap();
-        assert!(bearers.refuse("", &first), "there is a newer one");
-        assert!(!bearers.refuse("", &second));
+        assert_eq!(bearers.refuse("", &first), Refusal::Renew, "there is a newer one");
+        assert_eq!(bearers.refuse("", &second), Refusal::Account);
         tokio::time::advance(REFUSED_AGAIN).await;
-        assert!(bearers.refuse("", &second));
+        assert_eq!(bearers.refuse("", &second), Refusal::Renew);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_beside_accepted_requests_says_nothing_of_the_account() {
+        let (bearers, issuer) = (Bearers::new(), Issuer::default());
+        let first = bearers.of("", NOW, async || issuer.issue().await).await.unwrap();
+        assert_eq!(bearers.refuse("", &first), Refusal::Renew);
+        let second = bearers.of("", NOW, async || issuer.issue().await).await.unwrap();
+        bearers.accept("");
+        assert_eq!(bearers.refuse("", &second), Refusal::Alone);
+        tokio::time::advance(LATELY).await;
+        assert_eq!(bearers.refuse("", &second), Refusal::Account);
     }
 }

@@ -29,6 +29,7 @@ use tracing::{debug, warn};
 use super::{
     Shared,
     accounts::Account,
+    bearers::Refusal,
     circuit::Permit,
     verdicts::{Reaction, Then, away, busy, without_authorization},
     way::Way,
@@ -248,13 +249,21 @@ impl<P: Provider> BatchDelivery<P> {
         let all = |then: fn(Then) -> bool| {
             !reactions.is_empty() && reactions.iter().all(|reaction| then(reaction.then))
         };
-        if all(|then| matches!(then, Then::Renew(_)))
-            && !std::mem::replace(&mut tries.renewed, true)
-        {
-            let audience = devices.first().map_or("", |device| P::audience(device.token));
-            if self.account.identity.bearers.refuse(audience, bearer) {
-                return Err(Again);
+        let audience = devices.first().map_or("", |device| P::audience(device.token));
+        let bearers = &self.account.identity.bearers;
+        if all(|then| matches!(then, Then::Renew(_))) {
+            match bearers.refuse(audience, bearer) {
+                Refusal::Renew if !std::mem::replace(&mut tries.renewed, true) => {
+                    return Err(Again);
+                }
+                Refusal::Account => {}
+                Refusal::Renew | Refusal::Alone => {
+                    return Ok(vec![Outcome::Later(RetryReason::Error, None); devices.len()]);
+                }
             }
+        }
+        if reactions.iter().any(|reaction| reaction.outcome == Outcome::Sent) {
+            bearers.accept(audience);
         }
         if all(|then| then == Then::Reconnect) && !std::mem::replace(&mut tries.reconnected, true) {
             way.reconnect();
@@ -262,7 +271,9 @@ impl<P: Provider> BatchDelivery<P> {
         }
         let loads = reactions.iter().map(|reaction| reaction.load);
         room.end(loads.max().unwrap_or(Load::Unknown));
-        if !reactions.iter().any(|reaction| reaction.then == Then::Fail) {
+        if reactions.iter().any(|reaction| reaction.then == Then::Fail) {
+            way.fail();
+        } else {
             way.succeed();
         }
         Ok(reactions.into_iter().map(|reaction| self.carry_out(reaction, Some(way))).collect())
@@ -332,7 +343,7 @@ impl<P: Provider> BatchDelivery<P> {
     fn carry_out(&self, reaction: Reaction, way: Option<&Way>) -> Outcome {
         let (app, transport) = (&self.message.app, P::KIND.name());
         match reaction.then {
-            Then::Nothing | Then::Reconnect | Then::Suspect(_) => {}
+            Then::Nothing | Then::Reconnect | Then::Suspect(_) | Then::Fail => {}
             Then::Hold(wait) => {
                 if let Some(way) = way {
                     way.circuit().hold(Instant::now(), wait);
@@ -343,11 +354,6 @@ impl<P: Provider> BatchDelivery<P> {
                 if !self.is_refused.swap(true, Ordering::Relaxed) {
                     let message_id = &self.message.message_id;
                     warn!(%app, transport, %message_id, code, "a provider refuses a message");
-                }
-            }
-            Then::Fail => {
-                if let Some(way) = way {
-                    way.fail();
                 }
             }
         }
@@ -411,7 +417,10 @@ impl<'a, P: Provider> Room<'a, P> {
 
 impl<P: Provider> Drop for Room<'_, P> {
     fn drop(&mut self) {
-        self.account.window().end(self.begun, self.load, Instant::now());
+        let has_grown = self.account.window().end(self.begun, self.load, Instant::now());
         self.account.freed.notify_one();
+        if has_grown {
+            self.account.freed.notify_one();
+        }
     }
 }

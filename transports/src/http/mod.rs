@@ -38,7 +38,7 @@ use std::{
 
 use async_trait::async_trait;
 use push_model::{device::Target, ids::MessageId, ledger::FailReason, time::UnixMillis};
-use push_outbound::{Origin, Outbound, Owner, PoolKey};
+use push_outbound::{Exchange, Origin, Outbound, Owner, PoolKey};
 use push_providers::{
     Authorization, Bearer, Provider,
     content::Content,
@@ -162,13 +162,17 @@ impl<P: Provider> Shared<P> {
         let way =
             self.way(identity, &request.to).ok_or(AccountFault::Stop { code: "token_uri" })?;
         let deadline = Instant::now() + self.settings.request_timeout;
-        match way.send(request, deadline).await {
-            push_outbound::Exchange::Answered(answer) => {
+        let problem = match way.send(request, deadline).await {
+            Exchange::Answered(answer) => {
                 let (status, headers) = (answer.status, &answer.headers);
-                P::authorized(&Answer { status, headers, body: &answer.body, at: now }, now)
+                let read = Answer { status, headers, body: &answer.body, at: now };
+                return P::authorized(&read, now).inspect_err(|_| way.without_bearer(&status));
             }
-            _ => Err(unavailable),
-        }
+            Exchange::NotProcessed(why) => why.to_string(),
+            Exchange::Unanswered(why) => why.to_string(),
+        };
+        way.without_bearer(&problem);
+        Err(unavailable)
     }
 
     /// Returns the way to a server; `None` if its address can lead nowhere.

@@ -1,8 +1,11 @@
 //! The way of requests to one server: its connections, and the circuit that says if it works.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use push_outbound::{Client, Exchange};
@@ -45,6 +48,12 @@ impl Way {
             warn!(transport, %server, "a provider fails; its devices wait");
             self.is_failing.iter().for_each(|failing| failing.store(true, Ordering::Relaxed));
         }
+    }
+
+    /// Reports that the server gave no access token. The pauses between requests for one keep that seldom.
+    pub(super) fn without_bearer(&self, problem: &dyn fmt::Display) {
+        let (transport, server) = (self.transport, self.client.origin());
+        warn!(transport, %server, %problem, "no access token; the devices of its account wait");
     }
 
     /// Uses new connections from now on.

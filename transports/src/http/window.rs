@@ -32,9 +32,10 @@ impl Window {
         has_room
     }
 
-    /// Ends a request that was begun at this time.
-    pub(super) fn end(&mut self, begun: Instant, answer: Load, now: Instant) {
+    /// Ends a request that was begun at this time. Returns true if two others may begin in its place.
+    pub(super) fn end(&mut self, begun: Instant, answer: Load, now: Instant) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
+        let before = self.size.floor();
         match answer {
             Load::Taken => self.size = (self.size + 1.0 / self.size).min(self.most),
             Load::TooMuch if self.halved_at.is_none_or(|halved| begun > halved) => {
@@ -43,6 +44,7 @@ impl Window {
             }
             Load::TooMuch | Load::Unknown => {}
         }
+        self.size.floor() > before
     }
 }
 
@@ -88,10 +90,12 @@ mod tests {
         for _ in 0..16 {
             window.end(again, Load::Taken, again);
         }
+        let mut grown = 0;
         for round in 0..1880 {
             assert!(window.begin(), "{round}");
-            window.end(again, Load::Taken, again);
+            grown += u32::from(window.end(again, Load::Taken, again));
         }
+        assert_eq!(grown, 63 - 16, "and says so");
         assert_eq!(begun(&mut window), 63, "it grows by one for each window of answers");
     }
 
