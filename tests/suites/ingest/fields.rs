@@ -113,6 +113,26 @@ async fn each_field_of_a_push_is_checked() {
             ),
             ok(push("condition", json!({"type": 0, "client_ids": [5], "targeting": "x"}))),
             ok(push("surprise", json!({"a": [1, null]}))),
+            ok(push("priority", json!("high"))),
+            bad(
+                push("priority", json!("urgent")),
+                "Message illegal: priority must be normal or high",
+            ),
+            ok(push("collapse_key", json!("x".repeat(64)))),
+            bad(
+                push("collapse_key", json!("x".repeat(65))),
+                "Message illegal: collapse_key must be 1",
+            ),
+            bad(
+                push("channel_id", json!("")),
+                "Message illegal: channel_id must be 1 to 256 bytes",
+            ),
+            bad(push("category", json!(7)), "Message illegal: category: "),
+            bad(push("sound", json!("a\n")), "Message illegal: sound must be 1 to 256 bytes"),
+            ok(push("image", json!("https://cdn.example/a.png"))),
+            bad(push("image", json!("http://cdn.example/a.png")), "Message illegal: image must be"),
+            ok(push("badge", json!(0))),
+            bad(push("badge", json!(1_000_001)), "Message illegal: badge must be a whole number"),
             bad(
                 r#"{"type":1,"type":1,"time_to_live":1,"condition":{"type":0}}"#.into(),
                 "Message illegal: duplicate field `type`",
