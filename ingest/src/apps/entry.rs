@@ -178,7 +178,8 @@ impl CacheEntry {
         settings: &AppSettings,
     ) -> Self {
         let lookup = match app {
-            Some(app) => {
+            Some(mut app) => {
+                app.forget_credentials();
                 let app = CachedApp::new(app, &self.lookup, shared, now, settings);
                 Lookup::Found(Arc::new(app))
             }

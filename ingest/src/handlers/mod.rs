@@ -36,6 +36,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use push_boot::engines::Stores;
 use push_model::time::UnixMillis;
+use ring::rand::SystemRandom;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -138,6 +139,7 @@ impl Handlers {
                 fresh: apps.fresh,
                 dictionaries_full: FullDictionaries::default(),
                 metrics: Arc::clone(&metrics),
+                random: SystemRandom::new(),
             },
             messages: MessageHandler {
                 logins: Arc::clone(&logins),

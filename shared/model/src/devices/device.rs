@@ -61,11 +61,17 @@ impl TransportKind {
         }
     }
 
+    /// Returns true if a provider reaches the devices of this transport: each needs a token, and their app an
+    /// account.
+    pub const fn has_provider(self) -> bool {
+        !matches!(self, Self::Mqtt | Self::Discard)
+    }
+
     /// Returns true if the index keeps when a device of this transport registered last, because its provider
     /// reports devices as gone since a time. Then every registration is a write; without it, one that changes
     /// nothing is only a read.
     pub const fn is_renewed(self) -> bool {
-        !matches!(self, Self::Mqtt | Self::Discard)
+        self.has_provider()
     }
 
     /// The kind with this stored code.
@@ -215,7 +221,7 @@ impl DeviceDraft<'_> {
     /// Checks and normalises everything. An attribute that cannot be read is left out, with a warning.
     ///
     /// # Errors
-    /// If the transport or the token is not valid.
+    /// If the transport is not valid, or no transport could have the token. Its provider checks the token further.
     pub fn check(self, client_id: ClientId) -> Result<CheckedDevice, BadDevice> {
         self.check_with(client_id, |attribute, text| Ok(attribute.normalise(text)?.into()))
     }
@@ -224,7 +230,7 @@ impl DeviceDraft<'_> {
     /// with many devices caches the values that they share.
     ///
     /// # Errors
-    /// If the transport or the token is not valid.
+    /// As [`DeviceDraft::check`].
     pub fn check_with(
         self,
         client_id: ClientId,
