@@ -152,12 +152,24 @@ impl Date {
 /// The body of the answer to an accepted push, before and behind its id.
 const ACCEPTED: [&str; 2] = [r#"{"status":200,"message":"OK","result":{"message_id":""#, r#""}}"#];
 
-/// Answers a push that is accepted.
-pub(crate) fn accepted(id: MessageId) -> Reply {
+/// The beginning of the warnings in that answer, which few have, and its end behind them.
+const WARNINGS: [&str; 2] = [r#"","warnings":"#, "}}"];
+
+/// Answers a push that is accepted, with warnings for its sender.
+pub(crate) fn accepted(id: MessageId, warnings: &[String]) -> Reply {
     let [head, tail] = ACCEPTED;
     let mut text = [0; Hyphenated::LENGTH];
     let id = id.as_uuid().as_hyphenated().encode_lower(&mut text);
-    Reply::new(StatusCode::OK, [head, id, tail].concat())
+    if warnings.is_empty() {
+        return Reply::new(StatusCode::OK, [head, id, tail].concat());
+    }
+    let [begin, end] = WARNINGS;
+    Reply::new(StatusCode::OK, [head, id, begin, &texts(warnings), end].concat())
+}
+
+/// Writes texts as a JSON array.
+fn texts(texts: &[String]) -> String {
+    serde_json::Value::from(texts).to_string()
 }
 
 /// The answer to a request with many pushes: for each push a line, with the body of the answer that
@@ -178,14 +190,22 @@ impl<M: Send + 'static> Lines<M> {
         Self { text: Vec::with_capacity(count * line), _memory: memory }
     }
 
-    /// Adds the answer to a push that is accepted.
-    pub(crate) fn accepted(&mut self, id: MessageId) {
-        let [head, tail] = ACCEPTED;
+    /// Adds the answer to a push that is accepted, with warnings for its sender.
+    pub(crate) fn accepted(&mut self, id: MessageId, warnings: &[String]) {
+        let ([head, tail], [begin, end]) = (ACCEPTED, WARNINGS);
         let mut text = [0; Hyphenated::LENGTH];
         let id = id.as_uuid().as_hyphenated().encode_lower(&mut text);
-        for part in [head, id, tail, "\n"] {
-            self.text.extend_from_slice(part.as_bytes());
+        let mut put = |part: &str| self.text.extend_from_slice(part.as_bytes());
+        put(head);
+        put(id);
+        if warnings.is_empty() {
+            put(tail);
+        } else {
+            put(begin);
+            put(&texts(warnings));
+            put(end);
         }
+        put("\n");
     }
 
     /// Adds the answer to a push that is not accepted.
@@ -285,9 +305,19 @@ mod tests {
     fn an_accepted_push_is_answered_in_exactly_the_documented_bytes() {
         let id: MessageId = "01890000-0000-7000-8000-00000000000A".parse().unwrap();
         assert_eq!(
-            accepted(id).body,
+            accepted(id, &[]).body,
             r#"{"status":200,"message":"OK","result":{"message_id":"01890000-0000-7000-8000-00000000000a"}}"#
         );
+        let warned = accepted(id, &["one".to_owned(), "a \"two\"".to_owned()]).body;
+        assert_eq!(
+            warned,
+            r#"{"status":200,"message":"OK","result":{"message_id":"01890000-0000-7000-8000-00000000000a","warnings":["one","a \"two\""]}}"#
+        );
+        let mut lines = Lines::of(2, ());
+        lines.accepted(id, &[]);
+        lines.accepted(id, &["one".to_owned(), "a \"two\"".to_owned()]);
+        let both = [&*accepted(id, &[]).body, b"\n", &*warned, b"\n"].concat();
+        assert_eq!(lines.reply().body, both);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tokio::{
 
 use super::{
     activity::Activity,
+    carriers::Carriers,
     device_usage::DeviceUsage,
     message_quotas::{MessageQuotas, MessageUsage, UsageToWrite},
     rate_limit::RateLimits,
@@ -62,6 +63,8 @@ pub(crate) struct CachedApp {
     pub(crate) messages: Option<(MessageQuotas, Arc<MessageUsage>)>,
     /// The number of its devices, if it has a quota.
     pub(crate) devices: Arc<DeviceUsage>,
+    /// The transports that may carry its messages.
+    pub(crate) carriers: Arc<Carriers>,
     /// The uses of its secrets.
     pub(crate) activity: Arc<Activity>,
     /// Its pushes, for the metrics.
@@ -96,6 +99,7 @@ impl CachedApp {
             Lookup::Found(_) | Lookup::NoSuchApp | Lookup::Unknown => None,
         };
         let devices = before.map(|before| Arc::clone(&before.devices)).unwrap_or_default();
+        let carriers = before.map(|before| Arc::clone(&before.carriers)).unwrap_or_default();
         let activity = match before.map(|before| &before.activity) {
             Some(activity) if activity.is_of(&app) => Arc::clone(activity),
             activity => Arc::new(Activity::new(&app, activity.map(|activity| &**activity))),
@@ -114,7 +118,7 @@ impl CachedApp {
             };
             (quotas, usage)
         });
-        Self { app, limits, memory, recalls, messages, devices, activity, pushes }
+        Self { app, limits, memory, recalls, messages, devices, carriers, activity, pushes }
     }
 
     /// The refusal of a request that uses up no limit of the app, when it may be answered: no faster than
@@ -178,7 +182,8 @@ impl CacheEntry {
         settings: &AppSettings,
     ) -> Self {
         let lookup = match app {
-            Some(app) => {
+            Some(mut app) => {
+                app.forget_credentials();
                 let app = CachedApp::new(app, &self.lookup, shared, now, settings);
                 Lookup::Found(Arc::new(app))
             }

@@ -6,6 +6,7 @@
 //! - `directory`: which apps exist, for addresses that failed too often;
 //! - `entry`: what the cache keeps for one App ID;
 //! - `activity`: when its secrets were last used, and how many were wrong;
+//! - `carriers`: which transports may carry its messages;
 //! - `device_usage`: how many devices it has, for its quota;
 //! - `message_quotas`: how many of its messages wait, and have ledger entries, for its quotas;
 //! - `recent_keys`: the bodies that its idempotency keys were used for lately;
@@ -16,6 +17,7 @@
 
 mod activity;
 mod cache;
+mod carriers;
 mod device_usage;
 mod directory;
 mod entry;

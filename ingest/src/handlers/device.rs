@@ -1,6 +1,8 @@
 //! `PUT`, `GET` and `DELETE /v1/device/{AppID}/{ClientID}`.
 //!
-//! An attribute whose text cannot be read is stored as absent and named in the answer's warnings.
+//! An attribute whose text cannot be read is stored as absent and named in the answer's warnings. A token is
+//! checked by the provider of its transport. A transport for which the app has no account is accepted, with a
+//! warning: the account may come later.
 //!
 //! A disabled app cannot push, but its devices can still be registered and removed. The app's rate
 //! limit counts these calls, apart from pushes. If it has a quota of devices, a new device beyond it
@@ -21,6 +23,8 @@ use push_model::{
     registration::RegistrationEpoch,
     time::UnixMillis,
 };
+use push_providers::by_kind::{shown_device, stored_device};
+use ring::rand::SystemRandom;
 use serde::Serialize;
 
 use super::{
@@ -74,6 +78,8 @@ pub(super) struct DeviceHandler {
     pub(super) fresh: Duration,
     pub(super) dictionaries_full: FullDictionaries,
     pub(super) metrics: Arc<Metrics>,
+    /// For the checks of tokens.
+    pub(super) random: SystemRandom,
 }
 
 impl DeviceHandler {
@@ -98,7 +104,11 @@ impl DeviceHandler {
         }
         let CheckedDevice { device, warnings } =
             draft.check(client).map_err(|bad| Rejection::Illegal(bad.to_string()))?;
-        let warnings = warnings.iter().map(ToString::to_string).collect();
+        let device = stored_device(device, &self.random)
+            .map_err(|bad| Rejection::Illegal(bad.to_string()))?;
+        let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+        let account = cached.app.check_account(device.transport);
+        warnings.extend(account.err().map(|warning| warning.to_string()));
         let app = AppKey::from(&cached.app);
         // Boxed: most apps have no quota, and it would be part of every connection.
         let place = match self.quota(&cached) {
@@ -160,7 +170,7 @@ impl DeviceHandler {
             );
             Rejection::Unavailable("the device is registered, but no MQTT login can be issued")
         })?;
-        success(&Registered { device: &device, mqtt, warnings }, rate)
+        success(&Registered { device: &shown_device(device), mqtt, warnings }, rate)
     }
 
     /// Shows a device.
@@ -173,7 +183,7 @@ impl DeviceHandler {
         let app = AppKey::from(&cached.app);
         let device = self.index.index.device(&app, &client);
         let device = self.index.ask(Subject::device(&app.id, &client), device).await?;
-        success(&device.ok_or(Rejection::Unknown(DEVICE))?, rate)
+        success(&shown_device(device.ok_or(Rejection::Unknown(DEVICE))?), rate)
     }
 
     /// Removes a device.

@@ -14,7 +14,7 @@
 //! Handlers: `push`, `push_batch`, `device`, `message` (report and recall), and
 //! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is a
 //! file, `openapi.json` beside `src`, and needs no handler. The handlers share `idempotency`,
-//! `other_call`, `request_span`, `sequence` and `usage_sync`. `login_report` and
+//! `other_call`, `request_span`, `sequence`, `size` and `usage_sync`. `login_report` and
 //! `full_dictionaries` report at intervals what would be too much for each request.
 
 mod device;
@@ -28,6 +28,7 @@ mod push;
 mod push_batch;
 mod request_span;
 mod sequence;
+mod size;
 mod usage_sync;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use push_boot::engines::Stores;
 use push_model::time::UnixMillis;
+use ring::rand::SystemRandom;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -138,6 +140,7 @@ impl Handlers {
                 fresh: apps.fresh,
                 dictionaries_full: FullDictionaries::default(),
                 metrics: Arc::clone(&metrics),
+                random: SystemRandom::new(),
             },
             messages: MessageHandler {
                 logins: Arc::clone(&logins),

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use push_model::{
     app::Scope,
+    device::TransportKind,
     envelope::{JobMarks, write_job},
     fingerprint::Fingerprint,
     ids::MessageId,
@@ -18,6 +19,7 @@ use super::{
     idempotency::{IdempotencyKeys, KnownNonces, header_key, identify},
     media_type::JSON,
     sequence::Sequence,
+    size,
     usage_sync::UsageSync,
 };
 use crate::{
@@ -53,10 +55,18 @@ pub(super) struct ReadPush<'a> {
     pub(super) id: MessageId,
     /// The id was derived from an idempotency key.
     pub(super) has_key: bool,
+    /// The transports that may carry it, if it may be too large for one of them.
+    pub(super) carriers: Option<Arc<[TransportKind]>>,
 }
 
-/// A push that passed all checks.
-pub(super) enum CheckedPush {
+/// A push that passed all checks, and what its sender should know.
+pub(super) struct CheckedPush {
+    pub(super) outcome: CheckOutcome,
+    pub(super) warnings: Vec<String>,
+}
+
+/// What is to be done with a push that passed all checks.
+pub(super) enum CheckOutcome {
     /// It is not to be sent.
     DryRun(MessageId),
     /// Its job is written, and it has this place within the app's quotas of messages.
@@ -71,6 +81,7 @@ struct NewJob {
     memory: Reservation,
     place: Option<Box<MessagePlaces>>,
     trace: Option<TraceParent>,
+    warnings: Vec<String>,
 }
 
 impl PushHandler {
@@ -112,23 +123,23 @@ impl PushHandler {
         // What the checks need is dropped before the job waits for its confirm.
         let job = match self.new_job(cached, head, read.await?, now).await? {
             Ok(job) => job,
-            Err(dry_run) => return Ok(accepted(dry_run, rate)),
+            Err((dry_run, warnings)) => return Ok(accepted(dry_run, &warnings, rate)),
         };
-        let NewJob { id, bytes, memory, place, trace } = job;
+        let NewJob { id, bytes, memory, place, trace, warnings } = job;
         let published = self.publisher.publish(bytes, memory, place, trace).await;
         published.map_err(unpublished)?;
         cached.pushes.accepted.inc();
-        Ok(accepted(id, rate))
+        Ok(accepted(id, &warnings, rate))
     }
 
-    /// Makes the job of a push, or returns the id of a dry run.
+    /// Makes the job of a push, or returns the id of a dry run and its warnings.
     async fn new_job(
         &self,
         cached: &CachedApp,
         head: &Head<'_>,
         Buffered { bytes: body, memory }: Buffered,
         now: UnixMillis,
-    ) -> Result<Result<NewJob, MessageId>, Rejection> {
+    ) -> Result<Result<NewJob, (MessageId, Vec<String>)>, Rejection> {
         let push = Push::read(&body, self.rules)?;
         let key = header_key(head)?;
         let id = identify(&cached.app, key, push.audience_kind(), push.dry_run);
@@ -140,20 +151,35 @@ impl PushHandler {
             Some(_) => self.keys.known_nonces(&cached.app, [id], self.keys.ledger_deadline()).await,
             None => KnownNonces::default(),
         };
-        let push = ReadPush { push, id, has_key: key.is_some() };
+        let carriers = self.carriers(cached, body.len()).await;
+        let push = ReadPush { push, id, has_key: key.is_some(), carriers };
         let mut bytes = Vec::with_capacity(ORDINARY_JOB);
-        Ok(match self.check(cached, push, &known, (now, trace), &mut bytes)? {
-            CheckedPush::Job(id, place) => Ok(NewJob { id, bytes, memory, place, trace }),
-            CheckedPush::DryRun(id) => Err(id),
+        let checked = self.check(cached, push, &known, (now, trace), &mut bytes)?;
+        let CheckedPush { outcome, warnings } = checked;
+        Ok(match outcome {
+            CheckOutcome::Job(id, place) => {
+                Ok(NewJob { id, bytes, memory, place, trace, warnings })
+            }
+            CheckOutcome::DryRun(id) => Err((id, warnings)),
         })
     }
 
-    /// Checks a push that was read against the app's quotas and keys. Its job is written unless it is a dry
+    /// Returns the transports that may carry a message of the app, if one in so long a body may be too large for
+    /// one of them.
+    pub(super) async fn carriers(
+        &self,
+        cached: &CachedApp,
+        body_len: usize,
+    ) -> Option<Arc<[TransportKind]>> {
+        size::carriers(&self.usage.index, cached, body_len, self.usage.fresh).await
+    }
+
+    /// Checks a push that was read against its size, and the app's quotas and keys. Its job is written unless it is a dry
     /// run.
     pub(super) fn check(
         &self,
         cached: &CachedApp,
-        ReadPush { push, id, has_key }: ReadPush<'_>,
+        ReadPush { push, id, has_key, carriers }: ReadPush<'_>,
         known: &KnownNonces,
         (now, trace): (UnixMillis, Option<TraceParent>),
         job: &mut Vec<u8>,
@@ -161,6 +187,10 @@ impl PushHandler {
         let (app, kind, dry_run) = (&cached.app, push.audience_kind(), push.dry_run);
         let (payload, audience) =
             push.into_parts(id, app.app_id.clone(), now, self.sequence.next());
+        let warnings = match carriers {
+            None => Vec::new(),
+            Some(carriers) => size::check(&payload, &carriers)?,
+        };
         let place = match dry_run {
             true => None,
             false => self.usage.place(cached, kind.into(), now, payload.expires_at)?,
@@ -173,18 +203,18 @@ impl PushHandler {
             false => 0,
         };
         if dry_run {
-            return Ok(CheckedPush::DryRun(id));
+            return Ok(CheckedPush { outcome: CheckOutcome::DryRun(id), warnings });
         }
         let (app_generation, counted) = (app.generation, place.is_some());
         let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
         write_job(job, &payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
-        Ok(CheckedPush::Job(id, place))
+        Ok(CheckedPush { outcome: CheckOutcome::Job(id, place), warnings })
     }
 }
 
-fn accepted(id: MessageId, rate: Option<RateStatus>) -> Reply {
-    let mut reply = reply::accepted(id);
+fn accepted(id: MessageId, warnings: &[String], rate: Option<RateStatus>) -> Reply {
+    let mut reply = reply::accepted(id, warnings);
     if let Some(rate) = rate {
         reply.put_rate(rate);
     }

@@ -9,11 +9,13 @@
 //!
 //! - `condition`: the audience;
 //! - `notification`, `data`: the content, for the push types 1 and 2;
+//! - `hints`: how it arrives, for both types;
 //! - `json`: parsing, and the text that names an error with its JSON path;
 //! - `whole_number`: whole numbers, read without rounding.
 
 mod condition;
 mod data;
+mod hints;
 mod json;
 mod notification;
 mod whole_number;
@@ -33,6 +35,7 @@ use serde_json::value::RawValue;
 use self::{
     condition::Condition,
     data::DataPairs,
+    hints::HintFields,
     json::{Object, ParsedOrRaw, illegal, read_object, required, utf8},
     notification::NotificationFields,
     whole_number::WholeNumber,
@@ -52,6 +55,7 @@ pub(crate) struct Push<'a> {
     pub(crate) time_to_live: u64,
     pub(crate) audience: Audience,
     content: Content<'a>,
+    hints: Hints<'a>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -60,53 +64,101 @@ enum Content<'a> {
     Data(BTreeMap<Text<'a>, Text<'a>>),
 }
 
-/// The fields of a body. The types stand for an object that is parsed with it ([`Object`]) or is
-/// raw JSON to be parsed if it is used.
-#[derive(Deserialize)]
-struct BodyFields<C, N, D> {
-    dry_run: Option<bool>,
-    #[serde(rename = "type")]
-    kind: Option<WholeNumber>,
-    time_to_live: Option<WholeNumber>,
-    condition: Option<C>,
-    notification: Option<N>,
-    data: Option<D>,
+/// Defines the fields of a body, with more before them. They are not flattened into each other: serde
+/// would then copy every field before it reads one.
+macro_rules! fields {
+    ($(#[$doc:meta])* struct $name:ident<'a, $($kind:ident),*> { $($own:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Deserialize)]
+        struct $name<'a, $($kind),*> {
+            $($own: $type,)*
+            dry_run: Option<bool>,
+            #[serde(rename = "type")]
+            kind: Option<WholeNumber>,
+            time_to_live: Option<WholeNumber>,
+            condition: Option<C>,
+            notification: Option<N>,
+            data: Option<D>,
+            #[serde(borrow)]
+            priority: Option<Text<'a>>,
+            #[serde(borrow)]
+            collapse_key: Option<Text<'a>>,
+            #[serde(borrow)]
+            channel_id: Option<Text<'a>>,
+            #[serde(borrow)]
+            category: Option<Text<'a>>,
+            #[serde(borrow)]
+            image: Option<Text<'a>>,
+            #[serde(borrow)]
+            sound: Option<Text<'a>>,
+            badge: Option<WholeNumber>,
+        }
+    };
 }
 
-/// The fields of a line of a batch request: those of a body, and the idempotency key, which a
-/// single push has in a header.
-#[derive(Deserialize)]
-struct LineFields<K, C, N, D> {
-    idempotency_key: Option<K>,
-    dry_run: Option<bool>,
-    #[serde(rename = "type")]
-    kind: Option<WholeNumber>,
-    time_to_live: Option<WholeNumber>,
-    condition: Option<C>,
-    notification: Option<N>,
-    data: Option<D>,
+fields! {
+    /// The fields of a body. The types stand for an object that is parsed with it ([`Object`]) or is
+    /// raw JSON to be parsed if it is used.
+    struct BodyFields<'a, C, N, D> {}
 }
 
-impl<K, C, N, D> LineFields<K, C, N, D> {
-    fn into_body_and_key(self) -> (BodyFields<C, N, D>, Option<K>) {
-        let Self { idempotency_key, dry_run, kind, time_to_live, condition, notification, data } =
-            self;
-        let body = BodyFields { dry_run, kind, time_to_live, condition, notification, data };
+fields! {
+    /// The fields of a line of a batch request: those of a body, and the idempotency key, which a
+    /// single push has in a header.
+    struct LineFields<'a, K, C, N, D> {
+        idempotency_key: Option<K>,
+    }
+}
+
+impl<'a, K, C, N, D> LineFields<'a, K, C, N, D> {
+    fn into_body_and_key(self) -> (BodyFields<'a, C, N, D>, Option<K>) {
+        let Self {
+            idempotency_key,
+            dry_run,
+            kind,
+            time_to_live,
+            condition,
+            notification,
+            data,
+            priority,
+            collapse_key,
+            channel_id,
+            category,
+            image,
+            sound,
+            badge,
+        } = self;
+        let body = BodyFields {
+            dry_run,
+            kind,
+            time_to_live,
+            condition,
+            notification,
+            data,
+            priority,
+            collapse_key,
+            channel_id,
+            category,
+            image,
+            sound,
+            badge,
+        };
         (body, idempotency_key)
     }
 }
 
 type ParsedBody<'a> =
-    BodyFields<Object<Condition<'a>>, Object<NotificationFields<'a>>, Object<DataPairs<'a>>>;
-type RawBody<'a> = BodyFields<&'a RawValue, &'a RawValue, &'a RawValue>;
+    BodyFields<'a, Object<Condition<'a>>, Object<NotificationFields<'a>>, Object<DataPairs<'a>>>;
+type RawBody<'a> = BodyFields<'a, &'a RawValue, &'a RawValue, &'a RawValue>;
 
 type ParsedLine<'a> = LineFields<
+    'a,
     Text<'a>,
     Object<Condition<'a>>,
     Object<NotificationFields<'a>>,
     Object<DataPairs<'a>>,
 >;
-type RawLine<'a> = LineFields<Text<'a>, &'a RawValue, &'a RawValue, &'a RawValue>;
+type RawLine<'a> = LineFields<'a, Text<'a>, &'a RawValue, &'a RawValue, &'a RawValue>;
 
 impl<'a> Push<'a> {
     /// Reads and checks a body.
@@ -143,6 +195,7 @@ impl<'a> Push<'a> {
 
     fn check(
         body: BodyFields<
+            'a,
             impl ParsedOrRaw<Condition<'a>>,
             impl ParsedOrRaw<NotificationFields<'a>>,
             impl ParsedOrRaw<DataPairs<'a>>,
@@ -166,7 +219,18 @@ impl<'a> Push<'a> {
             _ => return Err(illegal("type must be 1 (notification) or 2 (data)")),
         };
         let audience = condition.parsed("condition")?.check(rules)?;
-        Ok(Self { dry_run: body.dry_run.unwrap_or(false), time_to_live, audience, content })
+        let hints = HintFields {
+            priority: body.priority,
+            collapse_key: body.collapse_key,
+            channel_id: body.channel_id,
+            category: body.category,
+            image: body.image,
+            sound: body.sound,
+            badge: body.badge,
+        };
+        let hints = hints.check()?;
+        let dry_run = body.dry_run.unwrap_or(false);
+        Ok(Self { dry_run, time_to_live, audience, content, hints })
     }
 
     /// Returns the kind of audience: named devices or a broadcast.
@@ -192,7 +256,7 @@ impl<'a> Push<'a> {
             kind,
             notification,
             data,
-            hints: Hints::default(),
+            hints: self.hints,
             accepted_at,
             sequence,
             expires_at: accepted_at.plus_seconds(self.time_to_live),

@@ -15,6 +15,8 @@ use push_model::{
     ids::{AppId, ClientId},
     time::UnixMillis,
 };
+use push_providers::by_kind::{shown_device, stored_device};
+use ring::rand::SystemRandom;
 use serde::Serialize;
 
 pub use self::logins::AppLogins;
@@ -32,7 +34,8 @@ pub struct DeviceStored {
     /// True if it was not registered before.
     #[serde(skip)]
     pub is_new: bool,
-    /// Attributes that are stored as absent, each with the reason.
+    /// What is not as the sender may expect: attributes that are stored as absent, each with the reason, and a
+    /// transport for which the app has no account.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
@@ -55,14 +58,18 @@ pub async fn put(
     draft: DeviceDraft<'_>,
 ) -> anyhow::Result<DeviceStored> {
     let app = find_app_in_service(index, app_id).await?;
-    let CheckedDevice { mut device, warnings } = draft.check(client_id)?;
+    let CheckedDevice { device, warnings } = draft.check(client_id)?;
+    let mut device = stored_device(device, &SystemRandom::new())?;
     let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    warnings.extend(app.check_account(device.transport).err().map(|warning| warning.to_string()));
+    let app = AppKey::from(&app);
     let put = index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
     let put = put.into_iter().next().context("the index gave no answer")??;
     for attribute in put.absent().iter() {
         device.attributes.unset(attribute);
         warnings.push(no_room(attribute));
     }
+    let device = shown_device(device);
     Ok(DeviceStored { device, is_new: put.is_new(), warnings })
 }
 
@@ -76,7 +83,7 @@ pub async fn show(
     client_id: &ClientId,
 ) -> anyhow::Result<Device> {
     let app = find_app(index, app_id).await?;
-    let device = index.device(&app, client_id).await?;
+    let device = index.device(&app, client_id).await?.map(shown_device);
     device.with_context(|| format!("{app_id} has no device {client_id}"))
 }
 
@@ -89,7 +96,7 @@ pub async fn remove(
     app_id: &AppId,
     client_id: ClientId,
 ) -> anyhow::Result<DeviceRemoved> {
-    let app = find_app_in_service(index, app_id).await?;
+    let app = AppKey::from(&find_app_in_service(index, app_id).await?);
     if !index.remove_device(&app, &client_id).await? {
         bail!("{app_id} has no device {client_id}");
     }
@@ -105,7 +112,7 @@ pub async fn count(index: &dyn Index, app_id: &AppId) -> anyhow::Result<u64> {
     Ok(index.count_devices(&app).await?)
 }
 
-/// Hands all devices to `take`, some thousands at a time. Returns how many were left out because their
+/// Hands all devices to `take` as they registered, some thousands at a time. Returns how many were left out because their
 /// records cannot be read.
 ///
 /// # Errors
@@ -120,7 +127,8 @@ pub async fn export(
     for mut range in index.extent(&app).await? {
         loop {
             let scanned = index.list_devices(&app, range, REQUEST_DEVICES).await?;
-            take(&scanned.items)?;
+            let devices: Vec<_> = scanned.items.into_iter().map(shown_device).collect();
+            take(&devices)?;
             unreadable += scanned.unreadable;
             match scanned.next {
                 Some(next) => range.from = next,
@@ -143,10 +151,10 @@ async fn find_app(index: &dyn Index, app_id: &AppId) -> anyhow::Result<AppKey> {
 }
 
 /// Finds the app for a change, which would be lost if the app went to another store.
-async fn find_app_in_service(index: &dyn Index, app_id: &AppId) -> anyhow::Result<AppKey> {
+async fn find_app_in_service(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
     let app = find(index, app_id).await?;
     check_in_service(&app)?;
-    Ok(AppKey::from(&app))
+    Ok(app)
 }
 
 /// Returns the warning for a value that the app's dictionaries have no room for.

@@ -8,6 +8,7 @@
 //! - `queue`: the state of the queue and of its lanes
 //! - `rabbitmq`: version, and policies that lose messages
 //! - `stores`: what the index and the ledger's own store report
+//! - `accounts`: devices whose app has no account at their provider
 //! - `history`: how far back the ledger reaches
 //! - `mqtt`: the broker of the workers
 //! - `clock`: the clock of an `ingest`
@@ -20,6 +21,7 @@
 //! - `listeners`: how the programs are reached
 //! - `files`: who can read the embedded engines, keys and passwords
 
+mod accounts;
 mod clock;
 mod encryption;
 mod engine;
@@ -45,6 +47,9 @@ use push_store::Finding;
 pub use self::listeners::Listener;
 use self::{engine::Engine, rabbitmq::Management};
 use crate::server::Server;
+
+/// The most apps that a finding names.
+const APPS_NAMED: usize = 10;
 
 /// The deployment to check.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The index and the ledger's own store: their settings, if they keep what is written, and how far back
+//! The index and the ledger's own store: their settings, what is wrong in the index, if they keep what is written, and how far back
 //! the ledger reaches.
 
 use push_boot::engines::{self, EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
@@ -7,12 +7,10 @@ use push_model::{ledger::Retention, time::UnixMillis};
 use push_store::{Finding, Store, TakesWrites};
 
 use super::{
+    APPS_NAMED, accounts,
     engine::{Engine, look_for},
     history,
 };
-
-/// The most apps that a finding names.
-const APPS_NAMED: usize = 10;
 
 /// The index and the ledger's own store, or why they cannot be used.
 #[derive(Debug)]
@@ -61,6 +59,7 @@ impl Stores {
         let mut findings = index.findings().await;
         if let Ok(stores) = &index.stores {
             findings.push(dictionaries(&*stores.index, &index.engine).await);
+            findings.push(accounts::judge(&*stores.index, &index.engine).await);
         }
         if let Some(ledger) = ledger {
             findings.extend(ledger.findings().await);

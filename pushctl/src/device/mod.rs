@@ -108,7 +108,7 @@ pub struct PutArgs {
     os_version: Option<String>,
     #[arg(long)]
     app_version: Option<String>,
-    /// mqtt, fcm, webpush, webhook or discard
+    /// mqtt, fcm, apns, webpush, webhook or discard
     #[arg(long)]
     transport: Option<String>,
     /// The device's address at the transport's provider
@@ -196,9 +196,24 @@ async fn import_file(
     };
     let imported = import::import(index, app_id, input, memory, &progress).await?;
     bar.finish_and_clear();
-    let Imported { created, updated, bad, bad_lines, warnings, warned_lines, seconds } = &imported;
+    let Imported {
+        created,
+        updated,
+        without_account,
+        bad,
+        bad_lines,
+        warnings,
+        warned_lines,
+        seconds,
+    } = &imported;
     print_noted(warned_lines, *warnings, "warnings", out);
     print_noted(bad_lines, *bad, "bad lines", out);
+    if *without_account > 0 {
+        out.note(format_args!(
+            "{without_account} devices have a transport for which {app_id} has no account: pushes to them fail \
+             until `pushctl app transport set` makes one"
+        ));
+    }
     let devices = created + updated;
     let rate = devices as f64 / seconds.max(0.001);
     let warned = match warnings {

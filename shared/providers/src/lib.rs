@@ -13,12 +13,14 @@
 //!
 //! and a `mod.rs` that implements [`Provider`] with them. Beside these:
 //!
+//! - [`by_kind`]: the forms of addresses and the size of a message, for callers that have a kind of transport
 //! - [`content`]: what a payload says, read once for all providers
 //! - [`exchange`]: requests and answers
 //! - [`verdict`]: what an answer means for the device, the message and the account
 
 pub mod apns;
 mod base64url;
+pub mod by_kind;
 pub mod content;
 pub mod exchange;
 pub mod fcm;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use push_model::{ids::MessageId, time::UnixMillis};
+use push_model::{device::TransportKind, ids::MessageId, time::UnixMillis};
 use ring::{
     rand::SystemRandom,
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
@@ -18,6 +18,19 @@ pub(crate) const MESSAGE_ID: &str = "0192f0c1-2b3a-7c4d-8e5f-60718293a4b5";
 /// The time at which it was accepted.
 pub(crate) const ACCEPTED_AT: UnixMillis = UnixMillis(1_790_000_000_000);
 pub(crate) static RANDOM: LazyLock<SystemRandom> = LazyLock::new(SystemRandom::new);
+/// A token of each provider. The subscription has the key and the secret of RFC 8291, section 5.
+pub(crate) const TOKENS: [(TransportKind, &str); 4] = [
+    (
+        TransportKind::Fcm,
+        "cFyGJqxnT3mVhZ_8-wZ0aB:APA91bHPRgkF3JUikC4ENAHEeMrd41Zxv3hVZjC9KtT8OvPVGJ",
+    ),
+    (TransportKind::Apns, "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"),
+    (
+        TransportKind::Webpush,
+        r#"{"endpoint":"https://push.example/a","keys":{"p256dh":"BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4","auth":"BTBZMqHH6r4Tts7J_aSIgg"}}"#,
+    ),
+    (TransportKind::Webhook, "+353 1 234"),
+];
 /// A key for tests alone.
 const RSA_KEY: &str = include_str!("../testdata/rsa_key_of_tests.pem");
 

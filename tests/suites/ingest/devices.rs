@@ -44,10 +44,9 @@ async fn a_device_is_registered_read_updated_and_removed() {
     assert_eq!((put.http, &put.body["result"]), (200, &device));
     assert_eq!(call(&service, "GET", "/v1/device/app/c%3A1", "").await.body["result"], device);
 
-    let body = r#"{"transport":"webhook","token":"https://example.org/hook"}"#;
+    let body = r#"{"transport":"webhook","token":"+353 1 234"}"#;
     assert_eq!(call(&service, "PUT", path, body).await.http, 200);
-    let device =
-        json!({"client_id": "c:1", "transport": "webhook", "token": "https://example.org/hook"});
+    let device = json!({"client_id": "c:1", "transport": "webhook", "token": "+353 1 234"});
     assert_eq!(call(&service, "GET", path, "").await.body["result"], device);
 
     let removed = call(&service, "DELETE", path, "").await;

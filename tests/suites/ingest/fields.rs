@@ -49,6 +49,10 @@ async fn each_field_of_a_push_is_checked_and_a_bad_one_is_named() {
         notification(json!({"notification_type": 3, "small_icon_color": "red"})),
         data(json!({"": "é".repeat(1024)})),
         push("data", json!("no effect for a notification")),
+        push("priority", json!("high")),
+        push("collapse_key", json!("x".repeat(64))),
+        push("image", json!("https://cdn.example/a.png")),
+        push("badge", json!(0)),
     ];
     let of_targeting = |list: &str, value: Value| targeting(json!({list: value}));
     let bad = [
@@ -80,6 +84,13 @@ async fn each_field_of_a_push_is_checked_and_a_bad_one_is_named() {
         (notification(json!({"notification_type": 3, "icon": 5})), "notification.icon: "),
         (data(json!({"k": "v".repeat(2048)})), "data has 2049 bytes"),
         (data(json!({"k": 1})), "data.k: "),
+        (push("priority", json!("urgent")), "priority must be normal or high"),
+        (push("collapse_key", json!("x".repeat(65))), "collapse_key must be 1"),
+        (push("channel_id", json!("")), "channel_id must be 1 to 256 bytes"),
+        (push("category", json!(7)), "category: "),
+        (push("sound", json!("a\n")), "sound must be 1 to 256 bytes"),
+        (push("image", json!("http://cdn.example/a.png")), "image must be"),
+        (push("badge", json!(1_000_001)), "badge must be a whole number"),
     ];
     let good = good.map(|body| (body, 200, 200, "OK".to_owned()));
     let bad = bad.map(|(body, why)| (body, 400, 21005, format!("Message illegal: {why}")));

@@ -13,6 +13,7 @@ mod secrets;
 mod statuses;
 mod stopping;
 mod tls;
+mod transports;
 mod wire;
 
 use push_test_service as support;

@@ -39,7 +39,7 @@ async fn push(service: &Service, body: Vec<u8>) -> TestCaseResult {
 }
 
 /// The names that have a meaning, and one that has none.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 29] = [
     "dry_run",
     "type",
     "time_to_live",
@@ -62,6 +62,13 @@ const NAMES: [&str; 22] = [
     "data",
     "desc",
     "surprise",
+    "priority",
+    "collapse_key",
+    "channel_id",
+    "category",
+    "image",
+    "sound",
+    "badge",
 ];
 
 /// Values that have a meaning, and values that are hard to read.
@@ -105,6 +112,8 @@ fn full() -> Value {
             "small_icon": "s", "small_icon_color": "#00ff00", "open_type": "1", "open_content": "c",
         },
         "data": {"k": "v"},
+        "priority": "high", "collapse_key": "c", "channel_id": "n", "category": "r", "sound": "s",
+        "image": "https://cdn.example/a.png", "badge": 3,
     })
 }
 

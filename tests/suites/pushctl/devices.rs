@@ -82,6 +82,56 @@ async fn an_import_takes_devices_with_attributes_that_cannot_be_read_and_warns_b
 }
 
 #[tokio::test]
+async fn tokens_are_checked_and_exported_as_they_were_imported_and_doctor_names_missing_accounts() {
+    let store = Store::new();
+    store.run(&["app", "create", "a"]).await;
+    let subscription = r#"{"endpoint":"https://push.example/a","keys":{"p256dh":"BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4","auth":"BTBZMqHH6r4Tts7J_aSIgg"}}"#;
+    let fcm = "cFyGJqxnT3mVhZ_8-wZ0aB:APA91bHPRgkF3JUikC4ENAHEeMrd41Zxv3hVZjC9KtT8OvPVGJ";
+    let devices = [
+        json!({"client_id": "browser", "transport": "webpush", "token": subscription}),
+        json!({"client_id": "phone", "transport": "fcm", "token": fcm}),
+        json!({"client_id": "bad", "transport": "fcm", "token": "t"}),
+        json!({"client_id": "none", "transport": "apns"}),
+        json!({"client_id": "quiet", "transport": "mqtt"}),
+    ];
+    let lines: Vec<_> = devices.iter().map(ToString::to_string).collect();
+    let file = store.file("devices", &lines.join("\n"));
+    let imported = store.run(&["device", "import", "a", &file, "--json"]).await;
+    assert!(!imported.ok, "two lines are bad");
+    let result: Value = serde_json::from_str(&imported.out).unwrap();
+    assert_eq!((&result["created"], &result["without_account"]), (&json!(3), &json!(2)));
+    let bad: Vec<_> =
+        result["bad_lines"].as_array().unwrap().iter().map(|bad| &bad["line"]).collect();
+    assert_eq!(bad, [3, 4]);
+    assert!(imported.err.contains("2 devices have a transport"), "{}", imported.err);
+
+    let exported = store.run(&["device", "export", "a"]).await.out;
+    let mut exported: Vec<Value> =
+        exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    exported.sort_by_key(|device| device["client_id"].to_string());
+    assert_eq!(exported, [&devices[0], &devices[1], &devices[4]].map(Clone::clone));
+    let shown = store.run(&["device", "show", "a", "browser", "--json"]).await.json();
+    assert_eq!(shown, devices[0]);
+
+    let put = ["device", "put", "a", "phone", "--transport", "fcm", "--token"];
+    let stored = store.run(&[&put[..], &[fcm]].concat()).await;
+    assert!(
+        stored.ok && stored.err.contains("warning: the app has no account for fcm"),
+        "{}",
+        stored.err
+    );
+    let refused = store.run(&[&put[..], &["t"]].concat()).await;
+    assert!(refused.refused().contains("token must be an FCM"), "{}", refused.err);
+
+    let doctor = store.run(&["doctor", "--json"]).await.out;
+    let findings: Vec<Value> = serde_json::from_str(&doctor).unwrap();
+    let accounts = findings.iter().find(|of| of["subject"] == "accounts").unwrap();
+    assert_eq!(accounts["level"], "warning");
+    let detail = accounts["detail"].as_str().unwrap();
+    assert!(detail.contains("a has 1 of fcm, a has 1 of webpush"), "{detail}");
+}
+
+#[tokio::test]
 async fn a_reader_that_has_seen_enough_ends_a_command_quietly() {
     let store = Store::new();
     store.run(&["app", "create", "a"]).await;

@@ -1,14 +1,18 @@
 //! The lines of a batch request, each checked as a single push would be.
 
+use std::sync::Arc;
+
 use push_model::{
-    app::App, ids::MessageId, text::without_mark, time::UnixMillis, trace_parent::TraceParent,
+    app::App, device::TransportKind, ids::MessageId, text::without_mark, time::UnixMillis,
+    trace_parent::TraceParent,
 };
 
 use crate::{
     apps::CachedApp,
     handlers::{
         idempotency::{KnownNonces, checked_key, identify},
-        push::{CheckedPush, PushHandler, ReadPush},
+        push::{CheckOutcome, CheckedPush, PushHandler, ReadPush},
+        size,
     },
     message::Push,
     publisher::PushGroup,
@@ -27,10 +31,10 @@ const JOB_OVERHEAD: usize = 192;
 
 /// A line after its checks.
 pub(super) enum CheckedLine {
-    /// It is valid and not to be sent.
-    DryRun(MessageId),
-    /// Its job is in the group with this index, and it is accepted if that group is.
-    InGroup(MessageId, usize),
+    /// It is valid and not to be sent. The texts are warnings.
+    DryRun(MessageId, Vec<String>),
+    /// Its job is in the group with this index, and it is accepted, with these warnings, if that group is.
+    InGroup(MessageId, usize, Vec<String>),
     Rejected(Rejection),
 }
 
@@ -50,6 +54,7 @@ impl PushHandler {
         trace: Option<TraceParent>,
     ) -> CheckedLines {
         self.usage.learn(app).await;
+        let carriers = self.carriers(app, body.len()).await;
         let stamp = (UnixMillis::now(), trace);
         // For all portions together, so that an index that is away holds the request up once.
         let until = self.keys.ledger_deadline();
@@ -59,8 +64,8 @@ impl PushHandler {
         let mut job = Vec::new();
         let mut lines = lines(body).take(allowed).peekable();
         while lines.peek().is_some() {
-            let read: Vec<_> =
-                next_portion(&mut lines).map(|line| self.read_line(&app.app, line)).collect();
+            let read = |line| self.read_line(&app.app, line, carriers.as_ref());
+            let read: Vec<_> = next_portion(&mut lines).map(read).collect();
             let keyed = read.iter().flatten().filter(|line| line.has_key).map(|line| line.id);
             let keyed: Vec<MessageId> = keyed.collect();
             let known = match keyed.is_empty() {
@@ -71,9 +76,11 @@ impl PushHandler {
                 job.clear();
                 let line = line.and_then(|line| self.check(app, line, &known, stamp, &mut job));
                 checked.push(match line {
-                    Ok(CheckedPush::DryRun(id)) => CheckedLine::DryRun(id),
-                    Ok(CheckedPush::Job(id, place)) => {
-                        CheckedLine::InGroup(id, groups.add(&job, place))
+                    Ok(CheckedPush { outcome: CheckOutcome::DryRun(id), warnings }) => {
+                        CheckedLine::DryRun(id, warnings)
+                    }
+                    Ok(CheckedPush { outcome: CheckOutcome::Job(id, place), warnings }) => {
+                        CheckedLine::InGroup(id, groups.add(&job, place), warnings)
                     }
                     Err(rejection) => CheckedLine::Rejected(rejection),
                 });
@@ -84,7 +91,12 @@ impl PushHandler {
     }
 
     /// Reads a line and checks its fields.
-    fn read_line<'a>(&self, app: &App, line: &'a [u8]) -> Result<ReadPush<'a>, Rejection> {
+    fn read_line<'a>(
+        &self,
+        app: &App,
+        line: &'a [u8],
+        carriers: Option<&Arc<[TransportKind]>>,
+    ) -> Result<ReadPush<'a>, Rejection> {
         let limit = self.http.max_body;
         if line.len() > limit {
             return Err(Rejection::MessageTooLarge(limit));
@@ -94,7 +106,7 @@ impl PushHandler {
         let key = key.transpose()?;
         let id = identify(app, key, push.audience_kind(), push.dry_run);
         let has_key = key.is_some();
-        Ok(ReadPush { push, id, has_key })
+        Ok(ReadPush { push, id, has_key, carriers: size::of_line(carriers, line.len()) })
     }
 }
 

@@ -139,15 +139,15 @@ impl BatchHandler {
         };
         for line in &lines {
             match line {
-                CheckedLine::DryRun(id) => {
+                CheckedLine::DryRun(id, warnings) => {
                     accepted += 1;
-                    answers.accepted(*id);
+                    answers.accepted(*id, warnings);
                 }
-                CheckedLine::InGroup(id, group) => match results.get(*group) {
+                CheckedLine::InGroup(id, group, warnings) => match results.get(*group) {
                     Some(Ok(())) => {
                         accepted += 1;
                         counters.accepted.inc();
-                        answers.accepted(*id);
+                        answers.accepted(*id, warnings);
                     }
                     result => {
                         let why = result.and_then(|result| result.clone().err());

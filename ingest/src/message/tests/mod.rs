@@ -4,6 +4,7 @@ mod audience;
 mod body;
 mod content;
 mod fuzz;
+mod hints;
 
 use serde_json::{Value, json};
 

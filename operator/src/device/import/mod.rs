@@ -67,6 +67,8 @@ pub struct Imported {
     pub created: u64,
     /// Devices that were replaced.
     pub updated: u64,
+    /// Of these devices, those of a transport for which the app has no account.
+    pub without_account: u64,
     /// Lines that were not imported.
     pub bad: u64,
     /// The first of these lines.
@@ -91,7 +93,8 @@ pub async fn import(
     memory: usize,
     progress: &(dyn Fn(ImportProgress) + Send + Sync),
 ) -> anyhow::Result<Imported> {
-    let app = find_app_in_service(&**index, app_id).await?;
+    let record = find_app_in_service(&**index, app_id).await?;
+    let app = AppKey::from(&record);
     let started = Instant::now();
     let memory = memory.clamp(MIN_MEMORY, MAX_MEMORY);
     let (give_back, empty) = mpsc::channel(BUFFERS);
@@ -110,7 +113,8 @@ pub async fn import(
         .spawn(move || reader::read(LineReader::new(input, MAX_LINE), order, empty, &full))
         .context("cannot start a thread")?;
     let counts = ImportCounts::default();
-    let mut importer = Importer { app: &app, index: &**index, progress, counts, input_bytes: 0 };
+    let mut importer =
+        Importer { app: &app, record: &record, index: &**index, progress, counts, input_bytes: 0 };
     while let Some(buffer) = filled.recv().await {
         importer.store(&buffer).await?;
         check_still_here(&app, &**index).await?;
@@ -119,10 +123,11 @@ pub async fn import(
     }
     let all_read = reader.join().map_err(|_| anyhow!("the reader of the input failed"))?;
     all_read.context("cannot read the input to its end")?;
-    let ImportCounts { created, updated, rejected, warnings } = importer.counts;
+    let ImportCounts { created, updated, without_account, rejected, warnings } = importer.counts;
     Ok(Imported {
         created,
         updated,
+        without_account,
         bad: rejected.count,
         bad_lines: rejected.reported,
         warnings: warnings.count,

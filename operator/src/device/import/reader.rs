@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_device_is_unpacked_as_it_was_read() {
         let lines = [
-            r#"{"client_id":"a","country":"cn","brand":"Xiao Mi","transport":"fcm","token":"t"}"#,
+            r#"{"client_id":"a","country":"cn","brand":"Xiao Mi","transport":"webhook","token":"t"}"#,
             r#"{"client_id":"b","country":"CN","language":"zh_CN","model":"m","os_version":"034"}"#,
             r#"{"client_id":"c"}"#,
         ];
@@ -111,7 +111,9 @@ mod tests {
         let buffers = read_all(format!(
             "{{\"client_id\":\"a\"}}\n\nnonsense\n{long}\n{{\"country\":\"CN\"}}\n\
              {{\"client_id\":\"b\",\"transport\":\"pigeon\"}}\n{{\"client_id\":\"c\"}}\n\
-             {{\"client_id\":\"d\",\"country\":\"China\",\"language\":\"C\",\"model\":\"m\"}}"
+             {{\"client_id\":\"d\",\"country\":\"China\",\"language\":\"C\",\"model\":\"m\"}}\n\
+             {{\"client_id\":\"e\",\"transport\":\"fcm\",\"token\":\"t\"}}\n\
+             {{\"client_id\":\"f\",\"transport\":\"apns\"}}"
         ));
         let buffer = &buffers[0];
         let segment = buffer.segments(1).next().unwrap();
@@ -122,9 +124,13 @@ mod tests {
         assert_eq!(lines, [1, 7, 8]);
         let rejected: Vec<_> =
             buffer.rejected.reported.iter().map(|rejected| rejected.line).collect();
-        assert_eq!(rejected, [3, 4, 5, 6]);
+        assert_eq!(rejected, [3, 4, 5, 6, 9, 10]);
         assert_eq!(buffer.rejected.reported[2].reason, "client_id is missing");
         assert!(buffer.rejected.reported[3].reason.starts_with("transport must be one of"));
+        let reason = &buffer.rejected.reported[4].reason;
+        assert!(reason.starts_with("token must be an FCM registration token"), "{reason}");
+        let reason = &buffer.rejected.reported[5].reason;
+        assert!(reason.starts_with("token must be an APNs device token"), "{reason}");
         let warned: Vec<_> = buffer.warnings.reported.iter().map(|warned| warned.line).collect();
         assert_eq!((warned, buffer.warnings.count), (vec![8, 8], 2));
         assert!(buffer.warnings.reported[1].reason.starts_with("language must be"));

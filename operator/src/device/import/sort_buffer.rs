@@ -13,6 +13,8 @@ use push_model::{
     device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     ids::{BadId, ClientId},
 };
+use push_providers::by_kind::stored_device;
+use ring::rand::SystemRandom;
 
 use super::interned_values::InternedValues;
 use crate::input::{Line, LineReader, NotedLines};
@@ -60,6 +62,7 @@ pub(super) struct SortBuffer {
     /// Lines of the input before those of this buffer.
     lines_before: u64,
     lines: u32,
+    random: SystemRandom,
     /// The bytes of the input that it covers.
     pub(super) input_bytes: u64,
     pub(super) rejected: NotedLines,
@@ -77,6 +80,7 @@ impl SortBuffer {
             values: InternedValues::default(),
             lines_before: 0,
             lines: 0,
+            random: SystemRandom::new(),
             input_bytes: 0,
             rejected: NotedLines::default(),
             warnings: NotedLines::default(),
@@ -160,6 +164,7 @@ impl SortBuffer {
         };
         let CheckedDevice { device, warnings } =
             draft.check_with(client_id, normalise).map_err(|bad| bad.to_string())?;
+        let device = stored_device(device, &self.random).map_err(|bad| bad.to_string())?;
         for warning in warnings {
             self.warnings.add(self.lines_before + u64::from(self.lines), warning.to_string());
         }

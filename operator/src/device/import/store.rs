@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future;
 use push_index::{Index, Put, PutRefused};
-use push_model::{app::AppKey, time::UnixMillis};
+use push_model::{
+    app::{App, AppKey},
+    time::UnixMillis,
+};
 
 use super::{
     ImportProgress,
@@ -22,6 +25,8 @@ const REQUEST_DEVICES: usize = 8192;
 pub(super) struct ImportCounts {
     pub(super) created: u64,
     pub(super) updated: u64,
+    /// Devices that the app has no account for.
+    pub(super) without_account: u64,
     pub(super) rejected: NotedLines,
     pub(super) warnings: NotedLines,
 }
@@ -41,6 +46,7 @@ impl ImportCounts {
     fn add(&mut self, other: Self) {
         self.created += other.created;
         self.updated += other.updated;
+        self.without_account += other.without_account;
         self.rejected.append(other.rejected);
         self.warnings.append(other.warnings);
     }
@@ -49,6 +55,8 @@ impl ImportCounts {
 /// Stores buffers one after the other.
 pub(super) struct Importer<'a> {
     pub(super) app: &'a AppKey,
+    /// As it was when the import began.
+    pub(super) record: &'a App,
     pub(super) index: &'a dyn Index,
     pub(super) progress: &'a (dyn Fn(ImportProgress) + Send + Sync),
     pub(super) counts: ImportCounts,
@@ -84,13 +92,16 @@ impl Importer<'_> {
         for packed in segment.chunks(REQUEST_DEVICES) {
             let devices = buffer.unpack(packed)?;
             let results = self.index.put_devices(self.app, &devices, UnixMillis::now()).await?;
-            for (result, device) in results.into_iter().zip(packed) {
+            for (result, (packed, device)) in results.into_iter().zip(packed.iter().zip(&devices)) {
+                let line = buffer.line_of(packed);
                 match result {
-                    Ok(put) => counts.add_stored(put, buffer.line_of(device)),
-                    Err(gone @ PutRefused::AppRemoved) => return Err(gone.into()),
-                    Err(refused) => {
-                        counts.rejected.add(buffer.line_of(device), refused.to_string());
+                    Ok(put) => {
+                        counts.add_stored(put, line);
+                        let account = self.record.check_account(device.transport);
+                        counts.without_account += u64::from(account.is_err());
                     }
+                    Err(gone @ PutRefused::AppRemoved) => return Err(gone.into()),
+                    Err(refused) => counts.rejected.add(line, refused.to_string()),
                 }
             }
             let packed = packed.len() as u64;

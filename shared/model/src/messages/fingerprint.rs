@@ -1,7 +1,7 @@
 //! The fingerprint of a push with an `Idempotency-Key`: by it a key that comes again with another
 //! body is recognised.
 //!
-//! It covers what the request means: type, content, audience and time to live. So a body that is
+//! It covers what the request means: type, content, hints, audience and time to live. So a body that is
 //! written in another way (order of fields, white space, escapes, repeated or reordered client ids,
 //! unknown fields, fields without effect) is the same, and `dry_run` does not count.
 //!
@@ -14,6 +14,7 @@ use std::num::NonZeroU32;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    hints::{Hints, Priority},
     message::{Audience, Notification, Payload},
     text::Literal,
     time::UnixMillis,
@@ -39,6 +40,7 @@ impl Fingerprint {
             hash.text(Some(key));
             hash.text(Some(value));
         }
+        hash.hints(&payload.hints);
         hash.audience(audience);
         let digest: [u8; 32] = hash.0.finalize().into();
         let bits = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
@@ -102,6 +104,19 @@ impl Hash {
         }
     }
 
+    fn hints(&mut self, hints: &Hints<'_>) {
+        let Hints { priority, collapse_key, channel_id, category, image, sound, badge } = hints;
+        self.number(match priority {
+            None => 0,
+            Some(Priority::Normal) => 1,
+            Some(Priority::High) => 2,
+        });
+        for text in [collapse_key, channel_id, category, image, sound] {
+            self.text(text.as_deref());
+        }
+        self.number(badge.map_or(u64::MAX, u64::from));
+    }
+
     /// Client ids and targeting values are sorted and without repeats.
     fn audience(&mut self, audience: &Audience) {
         match audience {
@@ -126,6 +141,7 @@ impl Hash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::MessageId;
 
     #[test]
     fn a_nonce_carries_its_fingerprint_and_tells_copies_apart() {
@@ -135,5 +151,40 @@ mod tests {
         assert!(!Fingerprint::differs(one.nonce(1), one.nonce(2)));
         assert!(Fingerprint::differs(one.nonce(1), other.nonce(1)));
         assert!(!Fingerprint::differs(one.nonce(1), 0), "a push without a key has no fingerprint");
+    }
+
+    #[test]
+    fn pushes_with_different_hints_have_different_fingerprints() {
+        let app: crate::ids::AppId = "a".parse().unwrap();
+        let of = |hints: &str| {
+            let payload = Payload {
+                message_id: MessageId::issue_named(&app),
+                app_id: app.clone(),
+                kind: 2,
+                notification: None,
+                data: None,
+                hints: serde_json::from_str(hints).unwrap(),
+                accepted_at: UnixMillis(1),
+                sequence: 1,
+                expires_at: UnixMillis(2),
+            };
+            Fingerprint::of(&payload, &Audience::All)
+        };
+        let hints = [
+            "{}",
+            r#"{"priority":"normal"}"#,
+            r#"{"priority":"high"}"#,
+            r#"{"collapse_key":"a"}"#,
+            r#"{"channel_id":"a"}"#,
+            r#"{"category":"a"}"#,
+            r#"{"image":"a"}"#,
+            r#"{"sound":"a"}"#,
+            r#"{"badge":0}"#,
+            r#"{"badge":1}"#,
+        ];
+        for (place, one) in hints.iter().enumerate() {
+            assert_eq!(of(one), of(one));
+            assert!(hints[..place].iter().all(|other| of(one) != of(other)), "{one}");
+        }
     }
 }

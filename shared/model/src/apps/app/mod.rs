@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU32};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    accounts::ProviderAccount,
+    accounts::{NoAccount, ProviderAccount},
     quota::AppQuota,
     scope::{NoSuchScope, Scope, Scopes},
     secrets::{

@@ -98,7 +98,7 @@ impl DeviceDraft<'_> {
     /// Checks and normalises everything. An attribute that cannot be read is left out, with a warning.
     ///
     /// # Errors
-    /// If the transport or the token is not valid.
+    /// If the transport is not valid, or no transport could have the token. Its provider checks the token further.
     pub fn check(self, client_id: ClientId) -> Result<CheckedDevice, BadDevice> {
         self.check_with(client_id, |attribute, text| Ok(attribute.normalise(text)?.into()))
     }
@@ -107,7 +107,7 @@ impl DeviceDraft<'_> {
     /// with many devices caches the values that they share.
     ///
     /// # Errors
-    /// If the transport or the token is not valid.
+    /// As [`DeviceDraft::check`].
     pub fn check_with(
         self,
         client_id: ClientId,

@@ -52,11 +52,17 @@ impl TransportKind {
         }
     }
 
+    /// Returns true if a provider reaches the devices of this transport: each needs a token, and their app an
+    /// account.
+    pub const fn has_provider(self) -> bool {
+        !matches!(self, Self::Mqtt | Self::Discard)
+    }
+
     /// Returns true if the index keeps when a device of this transport registered last, because its provider
     /// reports devices as gone since a time. Then every registration is a write; without it, one that changes
     /// nothing is only a read.
     pub const fn is_renewed(self) -> bool {
-        !matches!(self, Self::Mqtt | Self::Discard)
+        self.has_provider()
     }
 
     /// The kind with this stored code.

@@ -1,0 +1,58 @@
+//! Devices that no push reaches, because their app has no account at the provider of their transport.
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use push_index::{Finding, Index, IndexError, TransportExtent};
+use push_model::{app::AppKey, targeting::Targeting, time::UnixMillis};
+
+use super::{APPS_NAMED, engine::Engine};
+
+const SUBJECT: &str = "accounts";
+/// The most apps that are asked for at once.
+const APPS_AT_ONCE: usize = 16;
+
+/// Names the apps that have such devices, with their number.
+pub(super) async fn judge(index: &dyn Index, engine: &Engine) -> Finding {
+    match unreached(index).await {
+        Ok((0, _)) => Finding::ok(SUBJECT, "every app has one for each transport of its devices"),
+        Ok((apps, named)) => Finding::warning(
+            SUBJECT,
+            format!("{apps} apps have devices of transports without one: {}", named.join(", ")),
+            "make them with `pushctl app transport set`; pushes to these devices fail until then",
+        ),
+        Err(error) => engine.store_failed(SUBJECT, &error),
+    }
+}
+
+/// Returns how many apps have such devices, and a text for each of the first of them. Only their devices are
+/// counted, because that reads a column of the index.
+async fn unreached(index: &dyn Index) -> Result<(usize, Vec<String>), IndexError> {
+    let apps = index.apps().await?;
+    let extents = stream::iter(&apps).map(async |app| {
+        let extents = index.transports(&AppKey::from(app)).await?;
+        let lacks = |extent: &TransportExtent| app.check_account(extent.transport).is_err();
+        Ok::<_, IndexError>((app, extents.into_iter().filter(lacks).collect::<Vec<_>>()))
+    });
+    let mut unreached: Vec<_> = extents.buffered(APPS_AT_ONCE).try_collect().await?;
+    unreached.retain(|(_, extents)| !extents.is_empty());
+    let mut named = Vec::new();
+    for (app, extents) in unreached.iter().take(APPS_NAMED) {
+        for extent in extents {
+            let devices = count(index, &AppKey::from(*app), extent).await?;
+            named.push(format!("{} has {devices} of {}", app.app_id, extent.transport.name()));
+        }
+    }
+    Ok((unreached.len(), named))
+}
+
+async fn count(
+    index: &dyn Index,
+    app: &AppKey,
+    TransportExtent { transport, ranges }: &TransportExtent,
+) -> Result<u64, IndexError> {
+    let (everyone, now) = (Targeting::default(), UnixMillis::now());
+    let mut devices = 0;
+    for range in ranges {
+        devices += index.count_matching(app, *range, *transport, &everyone, now).await?;
+    }
+    Ok(devices)
+}
