@@ -12,6 +12,7 @@ use push_index::{Index, Ledger};
 use push_model::{
     app::AppKey,
     envelope::{Head, Job},
+    gone::GoneLimit,
     ledger::Retention,
     time::{Clock, UnixMillis},
 };
@@ -48,6 +49,7 @@ pub(crate) struct Context {
     pub(crate) plan: PlanLimits,
     pub(crate) retry: RetryPolicy,
     pub(crate) retry_limits: RetryLimits,
+    pub(crate) gone_limit: GoneLimit,
     pub(crate) closing: ClosingLimits,
     pub(crate) priority: IndexPriority,
     /// Bounds the partitions of each transport that are in work concurrently.

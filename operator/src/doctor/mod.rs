@@ -8,6 +8,7 @@
 //! - `queue`: the state of the queue and of its lanes
 //! - `rabbitmq`: version, and policies that lose messages
 //! - `stores`: what the index and the ledger's own store report
+//! - `removals`: apps whose gone devices are not removed
 //! - `history`: how far back the ledger reaches
 //! - `mqtt`: the broker of the workers
 //! - `clock`: the clock of an `ingest`
@@ -34,6 +35,7 @@ mod programs;
 mod proxies;
 mod queue;
 mod rabbitmq;
+mod removals;
 mod stores;
 
 use std::path::PathBuf;

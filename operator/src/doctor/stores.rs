@@ -7,7 +7,7 @@ use push_model::{ledger::Retention, time::UnixMillis};
 
 use super::{
     engine::{Engine, look_for},
-    history,
+    history, removals,
 };
 
 /// The most apps that a finding names.
@@ -60,6 +60,7 @@ impl Stores {
         let mut findings = index.findings().await;
         if let Ok(stores) = &index.stores {
             findings.push(dictionaries(&*stores.index, &index.engine).await);
+            findings.push(removals::judge(&*stores.index, &index.engine, UnixMillis::now()).await);
         }
         if let Some(ledger) = ledger {
             findings.extend(ledger.findings().await);

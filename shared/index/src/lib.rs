@@ -16,6 +16,7 @@
 //! - `audit`: [`AuditTrail`]
 //! - `devices`: [`Devices`]
 //! - `dictionaries`: [`DictionarySweeps`]
+//! - `gone`: [`GoneDevices`]
 //! - `transfer`: [`Transfer`]
 //! - `usage`: [`MessageUsage`]
 //! - `ledger`: [`Ledger`] with [`LedgerBounds`] and, in `broadcasts`, [`OpenBroadcasts`]
@@ -33,6 +34,7 @@ mod devices;
 mod dictionaries;
 mod error;
 mod finding;
+mod gone;
 mod ledger;
 mod recall;
 pub mod redis;
@@ -57,6 +59,7 @@ pub use self::{
     },
     error::{IndexError, Refusal, RefusalReason, Source},
     finding::{Finding, Level},
+    gone::{GoneDevices, RemovedPage},
     ledger::{Ledger, LedgerBounds},
     recall::{begin_recall, horizon, recall_everywhere, recall_known},
     resources::{CacheUse, Resources, StoreResources},
@@ -115,6 +118,7 @@ pub trait Index:
     + AuditTrail
     + Devices
     + DictionarySweeps
+    + GoneDevices
     + MessageUsage
     + Pacing
     + SecretUses
@@ -128,6 +132,7 @@ impl<T> Index for T where
         + AuditTrail
         + Devices
         + DictionarySweeps
+        + GoneDevices
         + MessageUsage
         + Pacing
         + SecretUses

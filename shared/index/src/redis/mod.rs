@@ -14,7 +14,7 @@
 //! - `keys` and `layout`: what is stored under which key, and how.
 //! - `connection`: the shared connection, errors and answers. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
-//! - `audit`: the audit trail.
+//! - `audit`: the audit trail. `gone`: devices that providers reported as gone.
 //! - `transfer`: apps that come from another store.
 //! - `devices`: registering, finding and scanning devices.
 //! - `ledger`: the entries of messages, and how the ledger is kept within its bound.
@@ -27,6 +27,7 @@ mod cache_hits;
 mod connection;
 mod devices;
 mod dictionary;
+mod gone;
 mod inspect;
 mod keys;
 mod layout;

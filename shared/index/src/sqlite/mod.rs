@@ -17,6 +17,7 @@
 mod apps;
 mod audit;
 mod devices;
+mod gone;
 mod inspect;
 mod ledger;
 mod pacing;

@@ -20,7 +20,7 @@
 //! already at another node. The caller gets an error and repairs what is left by doing the same
 //! again; at worst a removal has lost a slot.
 //!
-//! The Lua files: `apps/` has the scripts on the records, arrivals, paces, secrets and usage of apps,
+//! The Lua files: `apps/` has the scripts on the records, arrivals, paces, secrets, usage and gone devices of apps,
 //! `dictionaries/` those on their dictionaries, `broadcasts/` those on what is left of broadcasts, `devices/` those on a shard, `ledger/` those on ledger entries.
 
 use redis::{Arg, Cmd, Script as Hashed, ToRedisArgs, Value};
@@ -160,6 +160,9 @@ scripts! {
     save_secret_uses: new("apps/save_secret_uses.lua"),
     add_usage: new("apps/add_usage.lua"),
     acquire_pace: new("apps/acquire_pace.lua"),
+    count_gone: new("apps/count_gone.lua"),
+    stop_removals: new("apps/stop_removals.lua"),
+    list_gone: new("apps/list_gone.lua"),
     list_broadcast: new("broadcasts/list.lua"),
     set_devices_left: new("broadcasts/set_left.lua"),
     register: of_shard_in_time("devices/register.lua"),

@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     Put, PutRefused,
-    sqlite::schema::{execute, generation},
+    sqlite::{
+        gone::{list, trim},
+        schema::{execute, generation},
+    },
 };
 
 /// The slots of an app during one transaction.
@@ -187,6 +190,7 @@ pub(super) fn remove_gone(
     sql: &Connection,
     app: i64,
     gone: &[GoneDevice],
+    now: UnixMillis,
 ) -> Result<Vec<bool>, StoreError> {
     let is_of = |gone: &GoneDevice| {
         let found = find(sql, app, &gone.client_id, |found| {
@@ -199,5 +203,14 @@ pub(super) fn remove_gone(
             Err(error) => Err(error),
         }
     };
-    gone.iter().map(|gone| Ok(is_of(gone)? && remove(sql, app, &gone.client_id)?)).collect()
+    let mut removed = Vec::with_capacity(gone.len());
+    for gone in gone {
+        let is_removed = is_of(gone)? && remove(sql, app, &gone.client_id)?;
+        if is_removed {
+            list(sql, app, &gone.removed(now))?;
+        }
+        removed.push(is_removed);
+    }
+    trim(sql, app, now)?;
+    Ok(removed)
 }

@@ -1,0 +1,71 @@
+//! Apps whose gone devices are not removed, because too many were reported in a short time.
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use push_index::{AppKey, Finding, Index, IndexError};
+use push_model::time::UnixMillis;
+
+use super::engine::Engine;
+
+/// The most apps that a finding names.
+const APPS_NAMED: usize = 10;
+
+/// Apps that are asked about at the same time.
+const APPS_AT_ONCE: usize = 32;
+
+const SUBJECT: &str = "gone devices";
+
+/// Names the apps whose removals are stopped.
+pub(super) async fn judge(index: &dyn Index, engine: &Engine, now: UnixMillis) -> Finding {
+    match stopped(index, now).await {
+        Ok(stopped) => finding(&stopped),
+        Err(error) => engine.store_failed(SUBJECT, &error),
+    }
+}
+
+async fn stopped(
+    index: &dyn Index,
+    now: UnixMillis,
+) -> Result<Vec<(AppKey, UnixMillis)>, IndexError> {
+    let apps = index.apps().await?;
+    let ask = async |app: AppKey| {
+        let until = index.removals_stopped_until(&app).await?;
+        Ok(until.filter(|until| *until > now).map(|until| (app, until)))
+    };
+    let asked = stream::iter(apps.iter().map(|app| ask(AppKey::from(app))));
+    asked.buffered(APPS_AT_ONCE).try_filter_map(async |found| Ok(found)).try_collect().await
+}
+
+fn finding(stopped: &[(AppKey, UnixMillis)]) -> Finding {
+    if stopped.is_empty() {
+        return Finding::ok(SUBJECT, "are removed");
+    }
+    let named = |(app, until): &(AppKey, UnixMillis)| format!("{} (until {until})", app.id);
+    let names: Vec<_> = stopped.iter().take(APPS_NAMED).map(named).collect();
+    Finding::warning(
+        SUBJECT,
+        format!(
+            "too many were reported in a short time, so none are removed, of {} apps: {}",
+            stopped.len(),
+            names.join(", ")
+        ),
+        "check the app's accounts at its providers (`pushctl app transport list APP_ID`) and what was \
+         removed before (`pushctl device gone APP_ID --since 1d`); if the devices are really gone, run the \
+         workers with --gone-limit-percent 100 until a broadcast has removed them",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use push_index::Level;
+
+    use super::*;
+
+    #[test]
+    fn apps_whose_removals_are_stopped_are_named_with_what_to_do() {
+        assert_eq!(finding(&[]).level, Level::Ok);
+        let app = AppKey::first("shop".parse().unwrap());
+        let found = finding(&[(app, UnixMillis(0))]);
+        assert_eq!(found.level, Level::Warning);
+        assert!(found.detail.contains("shop (until 1970-"), "{found:?}");
+    }
+}
