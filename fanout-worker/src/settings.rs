@@ -38,10 +38,10 @@ settings! {
         partitions: usize = ["N", "32"] count(1, MOST_PARTITIONS as usize);
         /// Limit what the ledger takes in its store: its oldest closed entries are evicted beyond that
         ledger_limit: usize = ["SIZE", "1GiB"] size;
-        /// Stop removing an app's devices that providers report as gone, if more than this part of them, in
-        /// percent, would go within 10 minutes; 100 allows every removal, also where they are stopped
+        /// Stop removing devices of an app that providers report as gone when more than this percentage of its
+        /// devices would go within 10 minutes; 100 allows every removal, also where they are stopped
         gone_limit_percent: u8 = ["PERCENT", "1"] count(1, 100);
-        /// Remove that many gone devices of an app in any case: fewer never stop its removals
+        /// Remove so many gone devices of an app in any case: fewer never stop its removals
         gone_limit_least: u64 = ["N", "100"] count(1, 1_000_000_000);
         /// Allow the clocks of machines to differ by so much, at most 30s: a broadcast reaches devices
         /// that registered up to this time after it was accepted

@@ -40,12 +40,14 @@ fn finding(stopped: &[(AppKey, UnixMillis)]) -> Finding {
         return Finding::ok(SUBJECT, "are removed");
     }
     let named = |(app, until): &(AppKey, UnixMillis)| format!("{} (until {until})", app.id);
-    let names: Vec<_> = stopped.iter().take(APPS_NAMED).map(named).collect();
+    let mut names: Vec<_> = stopped.iter().take(APPS_NAMED).map(named).collect();
+    if stopped.len() > APPS_NAMED {
+        names.push(format!("and {} more", stopped.len() - APPS_NAMED));
+    }
     Finding::warning(
         SUBJECT,
         format!(
-            "too many were reported in a short time, so none are removed, of {} apps: {}",
-            stopped.len(),
+            "so many were reported in a short time that none are removed for: {}",
             names.join(", ")
         ),
         "check the app's accounts at its providers (`pushctl app transport list APP_ID`) and what was \
