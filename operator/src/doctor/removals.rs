@@ -1,6 +1,6 @@
 //! Apps whose gone devices are not removed, because too many were reported in a short time.
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::future;
 use push_index::{AppKey, Finding, Index, IndexError};
 use push_model::time::UnixMillis;
 
@@ -26,13 +26,16 @@ async fn stopped(
     index: &dyn Index,
     now: UnixMillis,
 ) -> Result<Vec<(AppKey, UnixMillis)>, IndexError> {
-    let apps = index.apps().await?;
-    let ask = async |app: AppKey| {
-        let until = index.removals_stopped_until(&app).await?;
-        Ok(until.filter(|until| *until > now).map(|until| (app, until)))
-    };
-    let asked = stream::iter(apps.iter().map(|app| ask(AppKey::from(app))));
-    asked.buffered(APPS_AT_ONCE).try_filter_map(async |found| Ok(found)).try_collect().await
+    let mut stopped = Vec::new();
+    for some in index.apps().await?.chunks(APPS_AT_ONCE) {
+        let asked = some.iter().map(async |app| {
+            let app = AppKey::from(app);
+            let until = index.removals_stopped_until(&app).await?;
+            Ok::<_, IndexError>(until.filter(|until| *until > now).map(|until| (app, until)))
+        });
+        stopped.extend(future::try_join_all(asked).await?.into_iter().flatten());
+    }
+    Ok(stopped)
 }
 
 fn finding(stopped: &[(AppKey, UnixMillis)]) -> Finding {

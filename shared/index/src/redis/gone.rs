@@ -28,7 +28,7 @@ impl RedisIndex {
         for some in devices.chunks(LISTED_AT_ONCE) {
             let keys = [&*self.keys.removed_devices(app), &*self.keys.removed(app)];
             let mut list = self.scripts.list_gone.call(&keys);
-            list.arg(GONE_LISTED).arg(GONE_LISTED_FOR.as_millis() as u64);
+            list.arg(GONE_LISTED).arg(GONE_LISTED_FOR.as_secs() * 1000);
             list.arg(now.minus(GONE_LISTED_FOR).0);
             for device in some {
                 list.arg(device.to_string());
