@@ -13,6 +13,7 @@ use push_ledger::Ledger;
 use push_model::{
     app::AppKey,
     envelope::{Head, Job},
+    gone::GoneLimit,
     ledger::Retention,
     time::{Clock, UnixMillis},
 };
@@ -49,6 +50,7 @@ pub(crate) struct Context {
     pub(crate) plan: PlanLimits,
     pub(crate) retry: RetryPolicy,
     pub(crate) retry_limits: RetryLimits,
+    pub(crate) gone_limit: GoneLimit,
     pub(crate) closing: ClosingLimits,
     pub(crate) priority: IndexPriority,
     /// Bounds the partitions of each transport that are in work concurrently.

@@ -110,6 +110,7 @@ pub async fn run(
         plan: settings.plan,
         retry: settings.retry,
         retry_limits: settings.retry_limits,
+        gone_limit: settings.gone_limit,
         closing: settings.closing,
         priority: IndexPriority::new(settings.bulk),
         slots: TaskSlots::new(usize::from(settings.task_prefetch)),

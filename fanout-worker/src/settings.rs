@@ -8,6 +8,7 @@ use push_boot::{
     tune::{FOUR_WEEKS, HOUR, MOMENT, Tuning},
 };
 use push_model::{
+    gone::GoneLimit,
     ledger::{MOST_PARTITIONS, Retention},
     registration::MOST_CLOCK_ALLOWANCE,
 };
@@ -22,6 +23,8 @@ use crate::{
 /// is unacknowledged for 30 minutes (its `consumer_timeout`).
 const LONGEST_HOLD: Duration = Duration::from_mins(29);
 
+const SECOND: Duration = Duration::from_secs(1);
+
 settings! {
     /// Flags of a worker in any program.
     pub struct WorkerArgs, "Worker" => WorkerValues {
@@ -35,6 +38,11 @@ settings! {
         partitions: usize = ["N", "32"] count(1, MOST_PARTITIONS as usize);
         /// Limit what the ledger takes in its store: its oldest closed entries are evicted beyond that
         ledger_limit: usize = ["SIZE", "1GiB"] size;
+        /// Stop removing devices of an app that providers report as gone when more than this percentage of its
+        /// devices would go within 10 minutes; 100 allows every removal, also where they are stopped
+        gone_limit_percent: u8 = ["PERCENT", "1"] count(1, 100);
+        /// Remove so many gone devices of an app in any case: fewer never stop its removals
+        gone_limit_least: u64 = ["N", "100"] count(1, 1_000_000_000);
         /// Allow the clocks of machines to differ by so much, at most 30s: a broadcast reaches devices
         /// that registered up to this time after it was accepted
         clock_allowance: Duration = ["TIME", "1s"] clock_allowance;
@@ -68,6 +76,8 @@ pub struct WorkerSettings {
     pub retry: RetryPolicy,
     /// Bounds of trying devices again.
     pub retry_limits: RetryLimits,
+    /// Bounds of removing devices that providers reported as gone.
+    pub gone_limit: GoneLimit,
     /// The times at which the ledger entry of a broadcast is checked.
     pub closing: ClosingLimits,
     /// The pauses while a server is unavailable.
@@ -97,6 +107,7 @@ impl Default for WorkerSettings {
             plan: PlanLimits { partitions: 32, min_slots: 16_384 },
             retry: RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_mins(1) },
             retry_limits: RetryLimits { attempts: 10, backlog: 1000 },
+            gone_limit: GoneLimit::default(),
             closing: ClosingLimits {
                 every: Duration::from_mins(10),
                 write_off_after: Duration::from_mins(15),
@@ -123,6 +134,8 @@ impl WorkerSettings {
         tuning.time("retry-longest", &mut all.retry.longest, MOMENT..=HOUR);
         tuning.count("retry-attempts", &mut all.retry_limits.attempts, 1..=1000);
         tuning.count("retry-backlog", &mut all.retry_limits.backlog, 1..=1_000_000);
+        tuning.time("gone-window", &mut all.gone_limit.window, SECOND..=HOUR);
+        tuning.time("gone-rest", &mut all.gone_limit.rest, SECOND..=FOUR_WEEKS);
         tuning.time("closing-check", &mut all.closing.every, MOMENT..=MAX_DELAY);
         tuning.time("closing-rest", &mut all.closing.write_off_after, Duration::ZERO..=FOUR_WEEKS);
         tuning.time("index-pause", &mut all.index_pause.first, Duration::ZERO..=HOUR);
@@ -160,6 +173,8 @@ impl WorkerArgs {
         settings.run.batch = values.batch;
         settings.run.clock_allowance = values.clock_allowance;
         settings.plan.partitions = values.partitions;
+        settings.gone_limit.percent = values.gone_limit_percent;
+        settings.gone_limit.least = values.gone_limit_least;
         settings.ledger.bytes = values.ledger_limit as u64;
         settings.ledger_retention = ledger_retention?;
         Some(settings)

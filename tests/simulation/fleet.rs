@@ -7,7 +7,7 @@ use push_fanout_worker::{
     BulkLimits, ClosingLimits, Dependencies, LaneHealth, LedgerLimits, Metrics, PlanLimits,
     RetryLimits, RetryPolicy, RunLimits, WorkerSettings,
 };
-use push_model::{device::TransportKind, ledger::Retention};
+use push_model::{device::TransportKind, gone::GoneLimit, ledger::Retention};
 use push_transports::Transports;
 
 use crate::{
@@ -57,6 +57,7 @@ pub(crate) fn settings(batch: usize, clock_allowance: Duration) -> WorkerSetting
         plan: PlanLimits { partitions: 3, min_slots: 4 },
         retry: RetryPolicy { first: ms(20), longest: ms(500) },
         retry_limits: RetryLimits { attempts: 5, backlog: 4 },
+        gone_limit: GoneLimit::default(),
         closing: ClosingLimits { every: ms(20_000), write_off_after: ms(60_000) },
         index_pause: RetryPolicy { first: ms(50), longest: ms(400) },
         hold: ms(1_000),

@@ -14,6 +14,7 @@ use super::{
         AppCounters, AppOutcomeLabel, AudienceLabel, ByAudience, DeviceCounters, OutcomeLabel,
         ReasonLabel, RetryCounters, TransportCounters, TransportLabel,
     },
+    removals::Removals,
 };
 
 /// Every way in which a run ends.
@@ -79,6 +80,7 @@ pub(super) struct Families {
     pub(super) transports: TransportCounters,
     pub(super) retry_family: Family<ReasonLabel, Counter>,
     pub(super) retries: RetryCounters,
+    pub(super) removals: Removals,
     pub(super) store_retries: Family<StoreLabel, Counter>,
     pub(super) latency_family: HistogramFamily,
     pub(super) latency: ByAudience,
@@ -119,6 +121,7 @@ impl Families {
             transport_family,
             retries: RetryCounters::new(&retry_family),
             retry_family,
+            removals: Removals::default(),
             store_retries: Family::default(),
             latency: ByAudience::new(&latency_family),
             latency_family,
@@ -179,6 +182,8 @@ impl Families {
         registry.register("transport_devices", help, self.transport_family.clone());
         let help = "Tries of a device that gave no outcome, by reason";
         registry.register("retries", help, self.retry_family.clone());
+        let help = "Devices that their provider reported as gone, by what was done with them";
+        registry.register("gone_devices", help, self.removals.family.clone());
         let help = "Requests to a store that were made again because they failed";
         registry.register("store_retries", help, self.store_retries.clone());
         let help = "Runs on partitions, by how they ended";

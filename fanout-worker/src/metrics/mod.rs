@@ -9,6 +9,7 @@
 mod estimate;
 mod families;
 mod handles;
+mod removals;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,6 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use push_model::{
+    app::AppKey,
     device::TransportKind,
     envelope::Head,
     ids::{AppId, AudienceKind},
@@ -53,6 +55,7 @@ impl Metrics {
     /// Registers the metrics with a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(self.0.broadcasts.clone()));
+        registry.register_collector(Box::new(self.0.removals.stopped.clone()));
         self.0.register(registry.sub_registry_with_prefix("push_worker"));
     }
 
@@ -88,6 +91,17 @@ impl Metrics {
         if counts.outcomes.total() > 0 {
             self.0.apps.of(app).add(&counts.outcomes);
         }
+    }
+
+    /// Counts devices that were removed because their provider reported them as gone.
+    pub(crate) fn gone_removed(&self, app: &AppKey, devices: u64) {
+        self.0.removals.removed(app, devices);
+    }
+
+    /// Counts devices that were reported as gone and are kept, because removals of their app are stopped until
+    /// this time.
+    pub(crate) fn gone_kept(&self, app: &AppKey, devices: u64, until: UnixMillis) {
+        self.0.removals.kept(app, devices, until);
     }
 
     /// Counts devices that the transports have answered for.
@@ -222,6 +236,9 @@ mod tests {
             r#"push_worker_in_work{lane="tasks"} 0"#,
             r#"push_worker_runs_total{end="finished"} 0"#,
             "push_worker_batch_delivery_seconds_count 0",
+            r#"push_worker_gone_devices_total{action="removed"} 0"#,
+            r#"push_worker_gone_devices_total{action="kept"} 0"#,
+            "push_worker_removals_stopped_apps 0.0",
         ];
         assert_has(&text(&metrics), &lines);
     }

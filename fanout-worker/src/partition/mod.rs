@@ -7,6 +7,7 @@
 //! - `run`: the loop that reads a batch, sends it and saves it
 //! - `batch`: which devices are next
 //! - `classification`: what a transport's outcomes mean for a batch (pure)
+//! - `gone`: removes devices that their providers reported as gone
 //! - `remaining`: how many devices are left (pure)
 //! - `leftovers`: which devices are tried again, and when (pure)
 //! - `run_end`: how a run ended, and where the next one continues
@@ -15,6 +16,7 @@ pub(crate) mod batch;
 pub(crate) mod claim;
 pub(crate) mod classification;
 pub(crate) mod entry;
+mod gone;
 mod leftovers;
 pub(crate) mod missing;
 pub(crate) mod remaining;

@@ -1,8 +1,10 @@
 //! The devices of an app: registering, showing, listing and removing them.
 //!
 //! - `import`: many devices from NDJSON
+//! - `gone`: devices that were removed as gone
 //! - `logins`: what devices log in to the MQTT broker with
 
+mod gone;
 pub mod import;
 mod logins;
 
@@ -19,7 +21,10 @@ use push_providers::by_kind::{shown_device, stored_device};
 use ring::rand::SystemRandom;
 use serde::Serialize;
 
-pub use self::logins::AppLogins;
+pub use self::{
+    gone::{Gone, GoneView, gone},
+    logins::AppLogins,
+};
 use crate::app::check_in_service;
 
 /// Devices of one request to the index.

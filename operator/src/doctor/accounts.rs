@@ -1,8 +1,9 @@
 //! Devices that no push reaches, because their app has no account at the provider of their transport.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use push_index::{Finding, Index, IndexError, TransportExtent};
+use push_index::{Index, TransportExtent};
 use push_model::{app::AppKey, targeting::Targeting, time::UnixMillis};
+use push_store::{Finding, IndexError};
 
 use super::{APPS_NAMED, engine::Engine};
 

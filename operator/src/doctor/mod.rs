@@ -9,6 +9,7 @@
 //! - `rabbitmq`: version, and policies that lose messages
 //! - `stores`: what the index and the ledger's own store report
 //! - `accounts`: devices whose app has no account at their provider
+//! - `removals`: apps whose gone devices are not removed
 //! - `history`: how far back the ledger reaches
 //! - `mqtt`: the broker of the workers
 //! - `clock`: the clock of an `ingest`
@@ -36,6 +37,7 @@ mod programs;
 mod proxies;
 mod queue;
 mod rabbitmq;
+mod removals;
 mod stores;
 
 use std::path::PathBuf;

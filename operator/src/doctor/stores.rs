@@ -9,7 +9,7 @@ use push_store::{Finding, Store, TakesWrites};
 use super::{
     APPS_NAMED, accounts,
     engine::{Engine, look_for},
-    history,
+    history, removals,
 };
 
 /// The index and the ledger's own store, or why they cannot be used.
@@ -60,6 +60,7 @@ impl Stores {
         if let Ok(stores) = &index.stores {
             findings.push(dictionaries(&*stores.index, &index.engine).await);
             findings.push(accounts::judge(&*stores.index, &index.engine).await);
+            findings.push(removals::judge(&*stores.index, &index.engine, UnixMillis::now()).await);
         }
         if let Some(ledger) = ledger {
             findings.extend(ledger.findings().await);

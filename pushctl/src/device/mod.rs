@@ -1,8 +1,10 @@
-//! `pushctl device`: registers, imports, exports, shows and removes the devices of an app, prints their
-//! MQTT logins and listens as one.
+//! `pushctl device`: registers, imports, exports, shows and removes the devices of an app, lists those that
+//! are gone, prints their MQTT logins and listens as one.
 //!
+//! - `gone`: prints devices that were removed as gone
 //! - `listen`: the command that listens
 
+mod gone;
 pub mod listen;
 
 use std::{
@@ -14,7 +16,10 @@ use std::{
 
 use anyhow::bail;
 use clap::Subcommand;
-use push_boot::{settings::size_between, terminal};
+use push_boot::{
+    settings::{duration, size_between},
+    terminal,
+};
 use push_credentials::MqttLogin;
 use push_index::Index;
 use push_model::{
@@ -75,6 +80,15 @@ pub enum DeviceCommand {
         app_id: AppId,
         /// The device
         client_id: ClientId,
+    },
+    /// List devices that were removed because their provider reported them as gone, the newest first. The
+    /// last 10,000 of an app are kept, for 7 days
+    Gone {
+        /// The app
+        app_id: AppId,
+        /// Only those that were removed within this time
+        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = duration)]
+        since: Duration,
     },
     /// Print the login of a device at the MQTT broker
     Credentials {
@@ -171,6 +185,9 @@ pub async fn run(
         DeviceCommand::Remove { app_id, client_id } => {
             let done = device::remove(&**index, &app_id, client_id).await?;
             out.result(format!("removed {}", done.removed), &done)
+        }
+        DeviceCommand::Gone { app_id, since } => {
+            gone::print(&device::gone(&**index, &app_id, since).await?, out)
         }
         // They need more than the index, or less.
         DeviceCommand::Credentials { .. } | DeviceCommand::Listen(_) => Ok(()),

@@ -148,6 +148,8 @@ pub trait Devices: Send + Sync {
 
     /// Removes those of these devices that are still registered as they were reported
     /// ([`GoneDevice::is_of`]), each in one atomic step: a device that registered again meanwhile stays.
+    /// They are listed as removed now ([`GoneDevices`](crate::GoneDevices)); one that registers again in that
+    /// moment may be listed too.
     /// One entry for each report, in order: true if its device was removed.
     ///
     /// # Errors
@@ -156,6 +158,7 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         gone: &[GoneDevice],
+        now: UnixMillis,
     ) -> Result<Vec<bool>, IndexError>;
 
     /// Returns how many devices the app has.

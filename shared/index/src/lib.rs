@@ -16,6 +16,7 @@
 //! - `audit`: [`AuditTrail`]
 //! - `devices`: [`Devices`]
 //! - `dictionaries`: [`DictionarySweeps`]
+//! - `gone`: [`GoneDevices`]
 //! - `transfer`: [`Transfer`]
 //! - `usage`: [`MessageUsage`]
 //!
@@ -26,6 +27,7 @@ mod apps;
 mod audit;
 mod devices;
 mod dictionaries;
+mod gone;
 pub mod redis;
 mod serials;
 pub mod sqlite;
@@ -40,6 +42,7 @@ pub use self::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
         MAX_DISTINCT_VALUES, SweepStep, Swept,
     },
+    gone::{GoneDevices, RemovedPage},
     transfer::Transfer,
     usage::MessageUsage,
 };
@@ -53,6 +56,7 @@ pub trait Index:
     + AuditTrail
     + Devices
     + DictionarySweeps
+    + GoneDevices
     + MessageUsage
     + Pacing
     + SecretUses
@@ -66,6 +70,7 @@ impl<T> Index for T where
         + AuditTrail
         + Devices
         + DictionarySweeps
+        + GoneDevices
         + MessageUsage
         + Pacing
         + SecretUses

@@ -26,7 +26,7 @@ pub mod trace_parent;
 
 pub use self::{
     apps::{app, id_key, pace, secret, transfer, usage},
-    devices::{attributes, device, mqtt, registration, slots, targeting},
+    devices::{attributes, device, gone, mqtt, registration, slots, targeting},
     messages::{
         codes, envelope, fingerprint, hints, ledger, message, open_broadcast, plan, progress,
         report,

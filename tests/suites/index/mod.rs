@@ -89,6 +89,12 @@ suite! {
             a_device_that_registered_again_is_not_removed_as_gone,
             many_devices_are_removed_in_one_call,
             a_transport_is_listed_as_long_as_a_device_belongs_to_it;
+        gone:
+            gone_devices_that_are_removed_are_listed_the_newest_first,
+            the_list_of_gone_devices_of_an_app_is_bounded_and_takes_no_other_apps_place,
+            reports_of_gone_devices_are_counted_within_a_window,
+            removals_are_stopped_once_whoever_asks_and_for_their_app_alone,
+            what_is_known_of_an_apps_gone_devices_goes_with_it;
         registrations:
             registrations_that_come_together_are_answered_each_for_itself;
     }

@@ -7,6 +7,7 @@ mod devices;
 mod files;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod gone;
 mod keys;
 mod manual;
 mod redirect;

@@ -16,7 +16,7 @@ use crate::{
     partition::{
         batch::Batch,
         classification::{BatchResult, NotSent},
-        leftovers,
+        gone, leftovers,
         run_end::RunEnd,
     },
 };
@@ -71,8 +71,7 @@ impl ActiveRun<'_> {
         // gone by the next message, unless it has registered again.
         if !gone.is_empty() {
             let app = self.run.job.app();
-            let removal = || context.index.remove_devices(&app, &gone);
-            context.retrier.ask_index(hold, removal).await?;
+            gone::remove(context, &app, &gone, hold).await?;
         }
         saved
     }

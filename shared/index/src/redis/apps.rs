@@ -187,6 +187,7 @@ impl Apps for RedisIndex {
         // After the mark that it is removed, since then nothing is saved any more.
         let mut forget = redis::cmd("DEL");
         forget.arg(self.keys.secret_uses(&key)).arg(self.keys.usage(&key));
+        forget.arg(self.keys.removed_devices(&key)).arg(self.keys.gone_reports(&key));
         self.quick.command(&forget).await?;
         for shard in 0..SHARDS {
             self.remove_shard(&key, shard).await?;

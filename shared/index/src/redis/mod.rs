@@ -13,7 +13,7 @@
 //! Modules:
 //! - `layout`: how devices are stored. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
-//! - `audit`: the audit trail.
+//! - `audit`: the audit trail. `gone`: devices that providers reported as gone.
 //! - `transfer`: apps that come from another store.
 //! - `devices`: registering, finding and scanning devices.
 //! - `cache_hits`: how often caches helped.
@@ -23,6 +23,7 @@ mod audit;
 mod cache_hits;
 mod devices;
 mod dictionary;
+mod gone;
 mod layout;
 mod pacing;
 mod scripts;

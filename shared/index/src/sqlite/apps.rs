@@ -65,6 +65,10 @@ fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
             (SELECT name FROM secret_use WHERE app = ?1 ORDER BY name LIMIT ?2)",
         "DELETE FROM app_usage WHERE app = ?1 AND hour IN
             (SELECT hour FROM app_usage WHERE app = ?1 ORDER BY hour LIMIT ?2)",
+        "DELETE FROM removed_device WHERE row IN
+            (SELECT row FROM removed_device WHERE app = ?1 LIMIT ?2)",
+        "DELETE FROM gone_report WHERE app = ?1 AND part IN
+            (SELECT part FROM gone_report WHERE app = ?1 LIMIT ?2)",
         "DELETE FROM word WHERE app = ?1 AND (attribute, code) IN
             (SELECT attribute, code FROM word WHERE app = ?1 ORDER BY attribute, code LIMIT ?2)",
         "DELETE FROM free_code WHERE app = ?1 AND (attribute, code) IN
@@ -73,6 +77,7 @@ fn delete_some(sql: &Connection) -> Result<bool, StoreError> {
         deleted += execute(sql, statement, [app, REMOVE_STEP])?;
     }
     if deleted == 0 {
+        execute(sql, "DELETE FROM removals_stopped WHERE app = ?1", [app])?;
         execute(sql, "DELETE FROM dictionary WHERE app = ?1", [app])?;
         execute(sql, "DELETE FROM app WHERE id = ?1", [app])?;
     }

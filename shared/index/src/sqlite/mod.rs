@@ -14,6 +14,7 @@
 mod apps;
 mod audit;
 mod devices;
+mod gone;
 mod pacing;
 mod secret_uses;
 #[cfg(test)]

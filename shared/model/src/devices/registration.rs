@@ -6,7 +6,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{device::TransportKind, ids::ClientId, time::UnixMillis};
+use crate::{device::TransportKind, gone::RemovedDevice, ids::ClientId, time::UnixMillis};
 
 /// Tells a device from every later device of the same client id: a removal ends an epoch, and renewing or
 /// changing a registration does not.
@@ -112,6 +112,12 @@ impl GoneDevice {
         renewed_at: UnixMillis,
     ) -> bool {
         transport == self.transport && token == self.token.as_deref() && renewed_at < self.since
+    }
+
+    /// The device as it is listed if it is removed now.
+    pub fn removed(&self, now: UnixMillis) -> RemovedDevice {
+        let Self { client_id, transport, .. } = self;
+        RemovedDevice { removed_at: now, transport: *transport, client_id: client_id.clone() }
     }
 }
 

@@ -6,6 +6,8 @@
 //! | `push:audit` | list: the audit trail, newest first, each event as JSON |
 //! | `push:{app}:u` | hash: name of a secret of the app → when it was last used |
 //! | `push:{app}:c` | hash: an hour → how many messages of the app were accepted and closed, if it has a quota of them |
+//! | `push:{app}:x` | list: devices of the app that were removed as gone, newest first ([`push_model::gone`]) |
+//! | `push:{app}:y` | hash: a part of a window → how many of its devices were reported as gone in it; `stopped` → until when they are not removed |
 //! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first; empty for a free code |
 //! | `push:{app}:s2` | hash: the same values, each with its code |
 //! | `push:{app}:f2` | list: its free codes |
@@ -139,6 +141,14 @@ impl Keys {
 
     pub fn usage(&self, app: &AppKey) -> String {
         format!("{}:{{{app}}}:c", self.namespace)
+    }
+
+    pub fn removed_devices(&self, app: &AppKey) -> String {
+        format!("{}:{{{app}}}:x", self.namespace)
+    }
+
+    pub fn gone_reports(&self, app: &AppKey) -> String {
+        format!("{}:{{{app}}}:y", self.namespace)
     }
 
     pub fn dictionary(&self, app: &AppKey, attribute: Attribute) -> DictionaryKeys {

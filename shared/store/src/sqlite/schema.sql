@@ -46,6 +46,27 @@ CREATE TABLE app_usage (
     counts TEXT NOT NULL,
     PRIMARY KEY (app, hour)
 ) STRICT, WITHOUT ROWID;
+-- Devices of an app that were removed because their providers reported them as gone.
+CREATE TABLE removed_device (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    app INTEGER NOT NULL,
+    removed_at INTEGER NOT NULL,
+    transport INTEGER NOT NULL,
+    client TEXT NOT NULL
+) STRICT;
+CREATE INDEX removed_device_of_app ON removed_device (app, removed_at, row);
+-- How many devices of an app were reported as gone in each part of a window (`push_model::gone`).
+CREATE TABLE gone_report (
+    app INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    reported INTEGER NOT NULL,
+    PRIMARY KEY (app, part)
+) STRICT, WITHOUT ROWID;
+-- Until when gone devices of an app are not removed, because too many were reported.
+CREATE TABLE removals_stopped (
+    app INTEGER PRIMARY KEY,
+    until INTEGER NOT NULL
+) STRICT;
 -- The audit trail, each event as JSON.
 CREATE TABLE audit (
     row INTEGER PRIMARY KEY AUTOINCREMENT,

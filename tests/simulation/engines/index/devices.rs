@@ -81,6 +81,7 @@ impl Devices for SimIndex {
         &self,
         app: &AppKey,
         gone: &[GoneDevice],
+        _: UnixMillis,
     ) -> Result<Vec<bool>, IndexError> {
         let mut removed = Vec::with_capacity(gone.len());
         for gone in gone {

@@ -6,13 +6,16 @@
 mod devices;
 mod ledger;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
-use push_index::{AuditTrail, DictionarySweeps, MessageUsage, Pacing, SecretUses};
+use push_index::{
+    AuditTrail, DictionarySweeps, GoneDevices, MessageUsage, Pacing, RemovedPage, SecretUses,
+};
 use push_model::{
     app::AppKey,
     audit::AuditEvent,
+    gone::GoneReports,
     ledger::AdvanceOutcome,
     pace::{Acquire, Grant},
     time::UnixMillis,
@@ -209,6 +212,42 @@ impl AuditTrail for SimIndex {
 
     async fn audit(&self, _: usize) -> Result<Vec<AuditEvent>, IndexError> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl GoneDevices for SimIndex {
+    async fn count_gone(
+        &self,
+        _: &AppKey,
+        reported: u64,
+        _: Duration,
+        _: UnixMillis,
+    ) -> Result<GoneReports, IndexError> {
+        self.read(|_| GoneReports { reported, stopped_until: None }).await
+    }
+
+    async fn stop_removals(
+        &self,
+        _: &AppKey,
+        _: Option<UnixMillis>,
+        _: UnixMillis,
+    ) -> Result<bool, IndexError> {
+        Ok(true)
+    }
+
+    async fn removals_stopped_until(&self, _: &AppKey) -> Result<Option<UnixMillis>, IndexError> {
+        Ok(None)
+    }
+
+    async fn removed_devices(
+        &self,
+        _: &AppKey,
+        _: UnixMillis,
+        _: usize,
+        _: usize,
+    ) -> Result<RemovedPage, IndexError> {
+        Ok(RemovedPage::default())
     }
 }
 

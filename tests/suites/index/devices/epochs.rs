@@ -72,7 +72,7 @@ pub(crate) async fn a_device_that_registered_again_is_not_removed_as_gone(index:
     }
     let mut with_unknown = reports.clone();
     with_unknown.push(gone(&phone("unknown", "fcm", "t"), later(10)));
-    let removed = index.remove_devices(&key(), &with_unknown).await.unwrap();
+    let removed = index.remove_devices(&key(), &with_unknown, later(10)).await.unwrap();
     assert_eq!(removed, [false, true, false, false, false]);
     assert_eq!(index.count_devices(&key()).await.unwrap(), 3);
     assert_eq!(index.device(&key(), &left.client_id).await.unwrap(), None);
@@ -81,10 +81,10 @@ pub(crate) async fn a_device_that_registered_again_is_not_removed_as_gone(index:
     assert_eq!(scan_all(index, &key(), &everyone, NOW, 10).await, ["kept", "moved", "renewed"]);
     // A later report is about them as they are now.
     let reports: Vec<_> = again.iter().map(|device| gone(device, later(11))).collect();
-    assert_eq!(index.remove_devices(&key(), &reports).await.unwrap(), [true; 3]);
-    assert_eq!(index.remove_devices(&key(), &reports).await.unwrap(), [false; 3]);
+    assert_eq!(index.remove_devices(&key(), &reports, later(11)).await.unwrap(), [true; 3]);
+    assert_eq!(index.remove_devices(&key(), &reports, later(11)).await.unwrap(), [false; 3]);
     assert_eq!(index.transports(&key()).await.unwrap(), []);
-    assert!(index.remove_devices(&key(), &[]).await.unwrap().is_empty());
+    assert!(index.remove_devices(&key(), &[], NOW).await.unwrap().is_empty());
 }
 
 pub(crate) async fn many_devices_are_removed_in_one_call(index: &dyn Index) {
@@ -94,7 +94,7 @@ pub(crate) async fn many_devices_are_removed_in_one_call(index: &dyn Index) {
     for report in reports.iter_mut().step_by(5) {
         report.token = None;
     }
-    let removed = index.remove_devices(&key(), &reports).await.unwrap();
+    let removed = index.remove_devices(&key(), &reports, later(11)).await.unwrap();
     assert!((0..).zip(&removed).all(|(n, removed)| *removed == (n % 5 > 0)));
     assert_eq!(index.count_devices(&key()).await.unwrap(), 100);
 }

@@ -3,6 +3,7 @@
 //! - `by_id`: registering, finding and removing devices by their client ids
 //! - `dictionaries`: values that no device has are freed
 //! - `epochs`: registrations that can be told apart, reports about gone devices, and transports
+//! - `gone`: the list of devices that were removed as gone, and the counts that stop removals
 //! - `registrations`: registrations that come at the same time and share their requests to the
 //!   store
 //! - `changes`: registrations of devices whose fields differ from those stored, in Redis
@@ -11,4 +12,5 @@ pub(crate) mod by_id;
 mod changes;
 pub(crate) mod dictionaries;
 pub(crate) mod epochs;
+pub(crate) mod gone;
 pub(crate) mod registrations;

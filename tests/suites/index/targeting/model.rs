@@ -242,7 +242,11 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             let expected = known.is_some_and(|known| {
                 gone.is_of(transport, known.device.token.as_deref(), known.renewed_at)
             });
-            assert_eq!(index.remove_devices(app, &[gone]).await.unwrap(), [expected], "{at}");
+            assert_eq!(
+                index.remove_devices(app, &[gone], *since).await.unwrap(),
+                [expected],
+                "{at}"
+            );
             assert!(!expected || model.remove(client), "{at}");
         }
         Action::Ask(targeting, by, limit) => {

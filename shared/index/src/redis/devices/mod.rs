@@ -16,6 +16,7 @@ use futures::{future, stream::BoxStream};
 use push_model::{
     app::AppKey,
     device::{Device, NoTarget, Target, TransportKind},
+    gone::RemovedDevice,
     ids::ClientId,
     registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,
@@ -142,6 +143,7 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         gone: &[GoneDevice],
+        now: UnixMillis,
     ) -> Result<Vec<bool>, IndexError> {
         let clients: Vec<ClientId> = gone.iter().map(|gone| gone.client_id.clone()).collect();
         let mut stored: Vec<Option<Vec<u8>>> = vec![None; gone.len()];
@@ -159,6 +161,10 @@ impl Devices for RedisIndex {
             Ok(())
         })
         .await?;
+        let listed = gone.iter().zip(&stored).filter(|(_, stored)| stored.is_some());
+        let listed: Vec<RemovedDevice> = listed.map(|(gone, _)| gone.removed(now)).collect();
+        // Listed first, so that none is missing from the list if an answer is lost.
+        self.list_gone(app, &listed, now).await?;
         // The script compares the whole record, so a device that has registered again since it was read stays.
         let mut removed = Vec::with_capacity(gone.len());
         for some in clients.into_iter().zip(stored).collect::<Vec<_>>().chunks(REMOVALS_AT_ONCE) {

@@ -1,6 +1,6 @@
 //! The Lua scripts of the index. The rules for all scripts are in [`push_store::redis::script`].
 //!
-//! `apps/` has the scripts on the records, arrivals, paces, secrets and usage of apps,
+//! `apps/` has the scripts on the records, arrivals, paces, secrets, usage and gone devices of apps,
 //! `dictionaries/` those on their dictionaries, `devices/` those on a shard.
 
 use push_store::redis::{
@@ -46,6 +46,9 @@ push_store::scripts! {
     save_secret_uses: script("apps/save_secret_uses.lua"),
     add_usage: script("apps/add_usage.lua"),
     acquire_pace: script("apps/acquire_pace.lua"),
+    count_gone: script("apps/count_gone.lua"),
+    stop_removals: script("apps/stop_removals.lua"),
+    list_gone: script("apps/list_gone.lua"),
     register: of_shard_in_time("devices/register.lua"),
     change: in_time("devices/change.lua"),
     remove: of_shard("devices/remove.lua"),

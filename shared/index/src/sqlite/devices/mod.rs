@@ -164,12 +164,13 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         gone: &[GoneDevice],
+        now: UnixMillis,
     ) -> Result<Vec<bool>, IndexError> {
         let mut removed = Vec::with_capacity(gone.len());
         for gone in gone.chunks(PUT_DEVICES) {
             let (namespace, app, gone) = (self.namespace(), app.clone(), gone.to_vec());
             let remove = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
-                Some(app) => register::remove_gone(sql, app, &gone),
+                Some(app) => register::remove_gone(sql, app, &gone, now),
                 None => Ok(vec![false; gone.len()]),
             };
             removed.extend(self.database.write(remove).await?);

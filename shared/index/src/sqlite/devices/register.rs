@@ -16,7 +16,13 @@ use super::{
     dictionary::{Codes, Encoder},
     find,
 };
-use crate::{Put, PutRefused, sqlite::apps::generation};
+use crate::{
+    Put, PutRefused,
+    sqlite::{
+        apps::generation,
+        gone::{list, trim},
+    },
+};
 
 /// The slots of an app during one transaction.
 struct Slots<'a> {
@@ -185,6 +191,7 @@ pub(super) fn remove_gone(
     sql: &Connection,
     app: i64,
     gone: &[GoneDevice],
+    now: UnixMillis,
 ) -> Result<Vec<bool>, StoreError> {
     let is_of = |gone: &GoneDevice| {
         let found = find(sql, app, &gone.client_id, |found| {
@@ -197,5 +204,14 @@ pub(super) fn remove_gone(
             Err(error) => Err(error),
         }
     };
-    gone.iter().map(|gone| Ok(is_of(gone)? && remove(sql, app, &gone.client_id)?)).collect()
+    let mut removed = Vec::with_capacity(gone.len());
+    for gone in gone {
+        let is_removed = is_of(gone)? && remove(sql, app, &gone.client_id)?;
+        if is_removed {
+            list(sql, app, &gone.removed(now))?;
+        }
+        removed.push(is_removed);
+    }
+    trim(sql, app, now)?;
+    Ok(removed)
 }
