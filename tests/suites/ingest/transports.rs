@@ -92,7 +92,7 @@ async fn a_device_that_its_app_has_no_account_for_is_registered_with_a_warning()
 async fn a_message_that_no_transport_of_its_app_carries_is_illegal_and_one_that_some_carry_is_warned_of()
  {
     let service = Service::start(&[ALWAYS_ANEW]).await;
-    let push = async |len| Request::push(&service, &notification(len)).send(&service).await;
+    let push = async |len| Request::push(&service, notification(len)).send(&service).await;
     assert_eq!(push(100_000).await.http, 200, "an app without accounts has MQTT devices");
 
     service.change_app(set_account(TransportKind::Fcm)).await;
@@ -146,7 +146,7 @@ async fn the_hints_of_a_push_are_in_its_job() {
     });
     let mut body = json!({"type": 2, "time_to_live": 60, "condition": {"type": 0}});
     body.as_object_mut().unwrap().extend(hints.as_object().unwrap().clone());
-    assert_eq!(Request::push(&service, &body.to_string()).send(&service).await.http, 200);
+    assert_eq!(Request::push(&service, body.to_string()).send(&service).await.http, 200);
     let jobs = service.jobs(1).await;
     let payload: Value = serde_json::from_slice(&jobs[0].payload).unwrap();
     for (name, value) in hints.as_object().unwrap() {
