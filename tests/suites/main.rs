@@ -20,6 +20,7 @@ mod index;
 mod mqtt;
 mod operator;
 mod pace;
+mod phones;
 mod pushctl;
 mod queue;
 mod recovery;

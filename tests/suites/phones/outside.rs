@@ -1,0 +1,91 @@
+//! Addresses that a tenant chose never lead into the operator's network.
+
+use std::time::Duration;
+
+use push_tests::{phone_server::Reply, service::request};
+use serde_json::{Value, json};
+
+use super::{World, browser, push_for};
+
+/// Hosts that lead to this machine or to private networks, by address and by name.
+const INSIDE: [&str; 14] = [
+    "127.0.0.1",
+    "127.1.2.3",
+    "localhost",
+    "a.localhost",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "0.0.0.0",
+    "0x7f000001",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.0.1",
+    "169.254.169.254",
+    "[fd00::1]",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_or_a_webhook_in_a_private_network_is_never_connected_to_without_permission() {
+    let world = World::start().await;
+    world.set_webpush().await;
+    let (push, hook) = (world.webpush.url(), world.webhook.url());
+    let (push, hook) = (port(&push), port(&hook));
+    let endpoints = INSIDE.map(|host| browser(&format!("https://{host}:{push}/push/1")));
+    world.add("webpush", INSIDE.len(), |n| Some(endpoints[n].clone())).await;
+    for (n, host) in INSIDE.iter().enumerate() {
+        let app = format!("hook-{n}");
+        let made = world.stack.pushctl(&["app", "create", &app, "--json"]).await;
+        let made: Value = serde_json::from_str(&made).unwrap();
+        let url = format!("https://{host}:{hook}/push");
+        world.pushctl(&["app", "transport", "set", &app, "webhook", "--url", &url]).await;
+        let line = json!({"client_id": "c", "transport": "webhook", "token": "t"}).to_string();
+        let file = world.file("device");
+        std::fs::write(&file, line).unwrap();
+        world.stack.pushctl(&["device", "import", &app, file.to_str().unwrap()]).await;
+        let url = format!("{}/v1/message/push/{app}", world.stack.ingest_url(0));
+        let secret = made["secret"].as_str().unwrap();
+        let headers = [("authorization", secret), ("content-type", "application/json")];
+        let answer = request("POST", &url, &headers, &push_for(8).to_string()).await;
+        assert_eq!(answer.unwrap().0, 200);
+    }
+    let _worker = world.worker_with(&world.provider_flags_without_permission(), &[]).await;
+    let id = world.stack.push(&push_for(8)).await;
+    let ledger = world.stack.closed(&id).await;
+    assert_eq!(
+        (&ledger["sent"], &ledger["targeted"]),
+        (&0.into(), &INSIDE.len().into()),
+        "{ledger}"
+    );
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for server in [&world.webpush, &world.webhook] {
+        assert_eq!(server.record().connections, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn access_tokens_are_not_fetched_from_a_private_network_without_permission() {
+    let world = World::with_fcm(5).await;
+    let worker = world.worker_with(&world.provider_flags_without_permission(), &[]).await;
+    let id = world.stack.push(&push_for(6)).await;
+    let ledger = world.stack.closed(&id).await;
+    assert_eq!((&ledger["sent"], &ledger["expired"]), (&0.into(), &5.into()), "{ledger}");
+    assert_eq!((world.tokens.record().connections, world.fcm.record().connections), (0, 0));
+    assert!(worker.log().contains("no access token"), "the operator is told: {}", worker.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_into_another_place_is_not_followed() {
+    let world = World::start().await;
+    world.set_webhook().await;
+    world.add_webhook(1).await;
+    world.webhook.answer(|_, _| Reply::answer(307, ""));
+    let _worker = world.worker(&[]).await;
+    let id = world.stack.push(&push_for(5)).await;
+    let ledger = world.stack.closed(&id).await;
+    assert_eq!(ledger["sent"], 0, "{ledger}");
+}
+
+fn port(url: &str) -> &str {
+    url.rsplit(':').next().unwrap()
+}
