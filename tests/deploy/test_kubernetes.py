@@ -19,7 +19,7 @@ VERSION = "1.30"
 OVERLAYS = ("development", "cluster")
 
 # `pushctl key create` is a program of this repository; here its file is only passed on.
-PUSHCTL = "#!/bin/sh\nprintf '{}' >\"$4\"\n"
+PUSHCTL = "#!/bin/sh\nprintf '{}' >\"${3:-$PUSH_DEVICE_KEYS}\"\n"
 
 
 # Resources of operators, by their published definitions.

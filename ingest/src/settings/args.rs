@@ -7,8 +7,8 @@ use push_boot::{
 use push_model::ledger::Retention;
 
 use super::{
-    PublisherSettings, Rules, Settings, apps::AppArgs, broker_auth::BrokerAuthArgs, http::HttpArgs,
-    listener::ListenerArgs,
+    PublisherSettings, Rules, Settings, apps::AppArgs, broker_auth::BrokerAuthArgs,
+    http::RequestArgs, listener::ListenerArgs,
 };
 
 /// The flags of ingest, as they were given.
@@ -17,7 +17,7 @@ pub struct IngestArgs {
     #[command(flatten)]
     listener: ListenerArgs,
     #[command(flatten)]
-    http: HttpArgs,
+    http: RequestArgs,
     #[command(flatten)]
     apps: AppArgs,
     #[command(flatten)]

@@ -23,7 +23,7 @@ const MAX_BUFFERED_PER_APP: &str = "--max-buffered-per-app (PUSH_MAX_BUFFERED_PE
 
 settings! {
     /// Flags about connections and requests.
-    pub(super) struct HttpArgs, "Limits and quotas of HTTP" => HttpValues {
+    pub(super) struct RequestArgs, "Limits and quotas of HTTP" => HttpValues {
         /// Limit the connections that are served, as far as the limit of open files allows. One more takes
         /// the place of an idle one, or is answered 503. As many HTTP/2 requests of all connections may be
         /// in work beside the first one of each [default: 10000]
@@ -49,7 +49,7 @@ settings! {
     }
 }
 
-impl HttpArgs {
+impl RequestArgs {
     /// Returns the bounds, and how many client ids a push may name.
     pub(super) fn check(&self, errors: &mut ConfigErrors) -> Option<(HttpSettings, usize)> {
         let given = self.values(errors);

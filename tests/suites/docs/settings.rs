@@ -32,6 +32,9 @@ const OF_OTHERS: [&str; 14] = [
 const TUNE: &str = "--tune";
 const TUNE_VARIABLE: &str = "PUSH_TUNE";
 
+/// The end of the name of an event of UnifiedPush, which is no variable.
+const EVENT: &str = "PUSH_EVENT";
+
 /// Returns what each program, each command of `pushctl` and each script says of itself.
 fn help() -> BTreeMap<String, String> {
     let mut help: BTreeMap<String, String> =
@@ -64,8 +67,8 @@ fn every_setting_that_a_page_names_is_one_of_a_program() {
         // The variables of the compose stack are its own, and docker refuses what is missing.
         if !page.name.starts_with("deploy/") {
             let unknown = names(&page.text, "PUSH_").into_iter();
-            let unknown =
-                unknown.filter(|name| !variables.contains(name) && *name != TUNE_VARIABLE);
+            let unknown = unknown
+                .filter(|name| !variables.contains(name) && ![TUNE_VARIABLE, EVENT].contains(name));
             wrong.extend(unknown.map(|variable| format!("{}: {variable}", page.name)));
         }
     }
@@ -109,7 +112,7 @@ fn every_command_that_a_page_shows_exists() {
 
 /// The command of a line that does not exist. `pushctl app create, list` shows two commands.
 fn unknown(help: &BTreeMap<String, String>, line: &str) -> Option<String> {
-    let mut command = "pushctl".to_owned();
+    let (mut command, mut has_argument) = ("pushctl".to_owned(), false);
     for word in line.split_whitespace().skip(1) {
         let (name, is_one_of_several) = match word.strip_suffix(',') {
             Some(name) => (name, true),
@@ -121,6 +124,12 @@ fn unknown(help: &BTreeMap<String, String>, line: &str) -> Option<String> {
         }
         let deeper = format!("{command} {name}");
         if !help.contains_key(&deeper) {
+            // `pushctl app transport set APP_ID fcm`: an argument stands before the command.
+            if !has_argument && help.get(&command).is_some_and(|help| help.contains("> <COMMAND>"))
+            {
+                has_argument = true;
+                continue;
+            }
             return Some(deeper);
         }
         if !is_one_of_several {
