@@ -8,10 +8,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use push_boot::engines::Stores;
 use push_fanout_worker::{Dependencies, Metrics, PlanLimits, RunLimits, WorkerSettings};
-use push_index::{
-    Apps as _, Devices as _, GoneDevices as _, Ledger as _,
-    sqlite::{SqliteIndex, SqliteIndexSettings},
-};
+use push_index::{Apps as _, Devices as _, GoneDevices as _, sqlite::SqliteIndex};
+use push_ledger::{Ledger as _, sqlite::SqliteLedger};
 use push_model::{
     app::{App, AppKey},
     device::{Device, Target, TransportKind},
@@ -19,7 +17,7 @@ use push_model::{
     gone::GoneLimit,
     hints::Hints,
     ids::{AudienceKind, MessageId},
-    ledger::FailReason,
+    ledger::{Entry, FailReason},
     message::{Audience, Payload},
     secret::Secret,
     time::UnixMillis,
@@ -28,6 +26,7 @@ use push_queue::{
     Lane, Queue as _,
     sqlite::{SqliteQueue, SqliteQueueSettings},
 };
+use push_store::sqlite::SqliteStore;
 use push_transports::{Outcome, Outgoing, Sending, Transport, Transports};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -60,6 +59,7 @@ impl Transport for Provider {
 /// A worker and its stores.
 struct Service {
     index: Arc<SqliteIndex>,
+    ledger: Arc<SqliteLedger>,
     queue: Arc<SqliteQueue>,
     metrics: Metrics,
     app: AppKey,
@@ -73,7 +73,8 @@ impl Service {
     async fn start(devices: &[(&str, usize)], gone_limit: GoneLimit) -> Self {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("index.sqlite3");
-        let index = SqliteIndex::open(&file, "test", SqliteIndexSettings::default()).await.unwrap();
+        let store = SqliteStore::open(&file, "test", Default::default()).await.unwrap();
+        let index = SqliteIndex::new(store.clone());
         let file = folder.path().join("queue.sqlite3");
         let queue = SqliteQueue::open(&file, "test", SqliteQueueSettings::default()).await.unwrap();
         let (index, queue, metrics) = (Arc::new(index), Arc::new(queue), Metrics::default());
@@ -91,8 +92,9 @@ impl Service {
             let devices: Vec<_> = (0..*count).map(|n| device(token, n)).collect();
             index.put_devices(&app, &devices, registered_at).await.unwrap();
         }
-        let ledger = Arc::new(index.ledger());
-        let stores = Stores { index: index.clone(), ledger, ledger_is_separate: false };
+        let ledger = Arc::new(SqliteLedger::open(store).await.unwrap());
+        let stores =
+            Stores { index: index.clone(), ledger: ledger.clone(), ledger_is_separate: false };
         let transports = Transports::default().with(TransportKind::Fcm, Arc::new(Provider));
         let dependencies = Dependencies {
             metrics: metrics.clone(),
@@ -108,7 +110,7 @@ impl Service {
         let stop = CancellationToken::new();
         let run = push_fanout_worker::run(settings, dependencies, DEADLINE, stop.clone());
         let worker = tokio::spawn(run);
-        Self { index, queue, metrics, app, stop, worker, _folder: folder }
+        Self { index, ledger, queue, metrics, app, stop, worker, _folder: folder }
     }
 
     /// Sends a broadcast, and returns how many devices failed as gone.
@@ -128,11 +130,11 @@ impl Service {
         };
         let job = encode_job(&payload, &Audience::All, JobMarks::default()).unwrap();
         self.queue.publish(Lane::Jobs, encode_job_envelope(&[job])).await.unwrap();
-        let ledger = self.index.ledger();
+        let ledger = &self.ledger;
         let closed = async {
             loop {
                 let entry = ledger.entry(&self.app, &id).await.unwrap();
-                if let Some(entry) = entry.filter(|entry| entry.is_closed()) {
+                if let Some(entry) = entry.filter(Entry::is_closed) {
                     return entry.outcomes.failed.get(&FailReason::Gone).copied().unwrap_or(0);
                 }
                 sleep(Duration::from_millis(20)).await;

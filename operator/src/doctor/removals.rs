@@ -62,7 +62,7 @@ fn finding(stopped: &[(AppKey, UnixMillis)]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use push_index::Level;
+    use push_store::Level;
 
     use super::*;
 

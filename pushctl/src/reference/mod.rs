@@ -15,7 +15,7 @@ use push_boot::{
 use push_broker::BrokerSettings;
 use push_fanout_worker::WorkerSettings;
 use push_ingest::{AppSettings, HttpSettings, PublisherSettings};
-use push_transports::{discard_latency, mqtt::MqttSettings};
+use push_transports::{discard_latency, http::HttpTuning, mqtt::MqttSettings};
 
 use crate::{broker, output::Output, programs::Program};
 
@@ -46,6 +46,7 @@ fn constants() -> Vec<Tunable> {
     PublisherSettings::read(tuning);
     WorkerSettings::read(tuning);
     MqttSettings::read(tuning);
+    HttpTuning::read(tuning);
     discard_latency(tuning);
     BrokerSettings::read(0, tuning);
     broker::constants(tuning);

@@ -60,7 +60,7 @@ use self::{
 pub use self::{
     accounts::{Credentials, NoCredential, SharedQuota},
     quota::Quotas,
-    settings::{HttpArgs, HttpSettings},
+    settings::{HttpArgs, HttpSettings, HttpTuning},
     stored::StoredProviders,
 };
 use crate::{

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
 use push_boot::{
     settings,
     settings::{ConfigErrors, path},
-    tune::HOUR,
+    tune::{HOUR, Tuning},
 };
 use push_outbound::{Origin, Outbound, OutboundSettings, Owner, Permission, Proxy};
 use rand::RngExt as _;
@@ -72,11 +72,7 @@ pub struct HttpSettings {
 impl HttpArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<HttpSettings> {
-        let (mut window, mut request, mut delivery) = defaults();
-        let tuning = errors.tuning();
-        tuning.count("provider-window", &mut window, 1..=100_000);
-        tuning.time("provider-request-timeout", &mut request, Duration::from_millis(100)..=HOUR);
-        tuning.time("provider-delivery-timeout", &mut delivery, Duration::from_secs(1)..=HOUR);
+        let times = HttpTuning::read(errors.tuning());
         let sandbox = errors.read("--apns-url", APNS_SANDBOX, operators);
         let production = errors.read("--apns-url", APNS, operators);
         let values = self.values(errors)?;
@@ -92,9 +88,9 @@ impl HttpArgs {
                 proxy: values.outbound_proxy,
                 ..OutboundSettings::new(jitter)
             },
-            window,
-            request_timeout: request,
-            delivery_timeout: delivery,
+            window: times.window,
+            request_timeout: times.request_timeout,
+            delivery_timeout: times.delivery_timeout,
         })
     }
 }
@@ -109,9 +105,24 @@ fn a_second(text: &str) -> Result<Option<NonZeroU32>, String> {
     Ok((a_minute > 0).then(|| NonZeroU32::new(a_second as u32).unwrap_or(NonZeroU32::MIN)))
 }
 
-/// The window, the time for a request, and the time for a delivery.
-fn defaults() -> (u32, Duration, Duration) {
-    (1000, Duration::from_secs(15), Duration::from_secs(60))
+/// The bounds of requests that only tests and experts replace.
+#[derive(Debug, Clone, Copy)]
+pub struct HttpTuning {
+    window: u32,
+    request_timeout: Duration,
+    delivery_timeout: Duration,
+}
+
+impl HttpTuning {
+    /// Reads the constants that are replaced.
+    pub fn read(tuning: &mut Tuning) -> Self {
+        let (mut window, mut request) = (1000, Duration::from_secs(15));
+        let mut delivery = Duration::from_secs(60);
+        tuning.count("provider-window", &mut window, 1..=100_000);
+        tuning.time("provider-request-timeout", &mut request, Duration::from_millis(100)..=HOUR);
+        tuning.time("provider-delivery-timeout", &mut delivery, Duration::from_secs(1)..=HOUR);
+        Self { window, request_timeout: request, delivery_timeout: delivery }
+    }
 }
 
 impl HttpSettings {
