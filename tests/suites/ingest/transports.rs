@@ -8,7 +8,7 @@ use push_model::{
 use serde_json::{Value, json};
 
 use crate::ingest::{
-    support::client::{Answer, Request},
+    support::client::{Answer, Connection, Request},
     support::service::Service,
 };
 
@@ -124,7 +124,10 @@ async fn each_line_of_a_batch_has_its_own_warnings() {
     service.change_app(set_account(TransportKind::Webhook)).await;
     let lines = [notification(10), notification(5_000), notification(30_000), notification(3_000)];
     let batch = Request::push(&service, lines.join("\n")).path("/v1/message/push/app/batch");
-    let answer = batch.header("Content-Type", "application/x-ndjson").send(&service).await;
+    let batch = batch.header("Content-Type", "application/x-ndjson");
+    let mut connection = Connection::open(service.address).await;
+    connection.send(batch.bytes()).await;
+    let answer = connection.raw_answer().await;
     let lines: Vec<Value> =
         answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let statuses: Vec<_> = lines.iter().map(|line| line["status"].as_u64().unwrap()).collect();

@@ -41,7 +41,8 @@ fn operators(url: &str) -> Result<Origin, String> {
 }
 
 fn networks(text: &str) -> Result<Permission, String> {
-    Permission::parse(text).map_err(|error| error.to_string())
+    let expected = "must be networks such as 10.1.0.0/16 or fd00::/8, with commas between them";
+    Permission::parse(text).map_err(|_| expected.to_owned())
 }
 
 fn proxy(url: &str) -> Result<Proxy, String> {
