@@ -152,7 +152,7 @@ pub(crate) async fn removals_are_stopped_once_whoever_asks_and_for_their_app_alo
 
 pub(crate) async fn what_is_known_of_an_apps_gone_devices_goes_with_it(index: &dyn Index) {
     let old = create(index).await;
-    let (now, until) = (UnixMillis::now(), UnixMillis::now().plus_seconds(60));
+    let (now, until) = (later(Duration::from_mins(1)), later(Duration::from_mins(2)));
     remove(index, &old, &numbered(10), now).await;
     index.count_gone(&old, 10, WINDOW, now).await.unwrap();
     assert!(index.stop_removals(&old, None, until).await.unwrap());
