@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::{World, apns_token, everyone, fcm_token, one_copy_each};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_device_that_fcm_does_not_know_any_more_is_removed_and_counts_as_gone() {
     let world = World::with_fcm(50).await;
     let gone = fcm_token(7);
@@ -33,7 +32,6 @@ async fn a_device_that_fcm_does_not_know_any_more_is_removed_and_counts_as_gone(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_device_that_registered_another_token_meanwhile_is_not_removed() {
     let world = World::with_fcm(1).await;
     world.fcm.answer(|_, times| match times {
@@ -55,7 +53,6 @@ async fn a_device_that_registered_another_token_meanwhile_is_not_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_404_that_does_not_say_unregistered_removes_no_device() {
     let world = World::with_fcm(300).await;
     world.fcm.answer(|_, _| Reply::answer(404, "{}"));
@@ -66,7 +63,6 @@ async fn a_404_that_does_not_say_unregistered_removes_no_device() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_payload_error_for_a_thousand_devices_removes_none_and_is_said_once() {
     let world = World::with_fcm(1000).await;
     world.fcm.answer(|_, _| Reply::answer(400, fcm_field_error("message.android.ttl")));
@@ -78,7 +74,6 @@ async fn a_payload_error_for_a_thousand_devices_removes_none_and_is_said_once() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_429_with_retry_after_uses_up_no_attempt_and_delays_that_transport_alone() {
     let world = World::start().await;
     world.set_all().await;
@@ -111,7 +106,6 @@ async fn a_429_with_retry_after_uses_up_no_attempt_and_delays_that_transport_alo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_503_is_tried_again_later() {
     let world = World::with_fcm(100).await;
     let fails = world.fcm.while_set(Reply::answer(503, fcm_error(503, "UNAVAILABLE")));
@@ -131,7 +125,6 @@ async fn a_503_is_tried_again_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn apns_removes_who_unregistered_and_never_who_has_a_bad_token() {
     let world = World::start().await;
     world.set_apns().await;
@@ -158,7 +151,6 @@ async fn apns_removes_who_unregistered_and_never_who_has_a_bad_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_webhook_answers_for_each_of_its_devices() {
     let world = World::start().await;
     let set = world.set_webhook().await;
@@ -183,7 +175,6 @@ async fn a_webhook_answers_for_each_of_its_devices() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_browser_whose_subscription_ended_is_removed_for_404_and_410() {
     let world = World::start().await;
     world.set_webpush().await;

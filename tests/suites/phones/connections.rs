@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use super::{World, everyone, one_copy_each};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_server_that_punishes_one_stream_too_many_is_sent_ten_thousand_without_one() {
     let world = World::with_fcm(10_000).await;
     world.fcm.behave(|wire| (wire.streams, wire.punishes) = (100, true));
@@ -22,7 +21,6 @@ async fn a_server_that_punishes_one_stream_too_many_is_sent_ten_thousand_without
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_limit_of_streams_that_changes_during_a_broadcast_is_kept() {
     let world = World::with_fcm(4000).await;
     world.fcm.behave(|wire| (wire.streams, wire.punishes) = (100, true));
@@ -45,7 +43,6 @@ async fn a_limit_of_streams_that_changes_during_a_broadcast_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn servers_that_say_goodbye_during_a_broadcast_cost_no_device_and_no_second_copy() {
     let world = World::with_fcm(3000).await;
     world.fcm.behave(|wire| wire.goodbye_after = Some(300));
@@ -60,7 +57,6 @@ async fn servers_that_say_goodbye_during_a_broadcast_cost_no_device_and_no_secon
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_refused_stream_is_sent_again_at_once_and_uses_up_no_attempt() {
     let world = World::with_fcm(500).await;
     world.fcm.answer(|device, times| match times {
@@ -76,7 +72,6 @@ async fn a_refused_stream_is_sent_again_at_once_and_uses_up_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn wherever_connections_are_cut_the_ledger_closes_and_no_device_fails() {
     let world = World::with_fcm(40).await;
     for cut in [0, 1, 9, 15, 40, 60, 75, 76, 90, 120, 180, 400, 1000] {
@@ -99,7 +94,6 @@ async fn wherever_connections_are_cut_the_ledger_closes_and_no_device_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn an_idle_connection_that_was_closed_costs_the_next_push_nothing() {
     let world = World::with_fcm(5).await;
     let _worker = world.worker(&["--tune", "retry-attempts=1"]).await;
@@ -112,7 +106,6 @@ async fn an_idle_connection_that_was_closed_costs_the_next_push_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_black_hole_before_tls_or_http_holds_up_its_own_devices_alone_and_only_as_long_as_it_lasts()
  {
     let world = World::start().await;
@@ -147,7 +140,6 @@ async fn a_black_hole_before_tls_or_http_holds_up_its_own_devices_alone_and_only
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_worker_stops_soon_although_a_provider_never_answers() {
     let world = World::with_fcm(100).await;
     world.fcm.answer(|_, _| Reply::silence());

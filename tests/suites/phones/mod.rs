@@ -34,9 +34,10 @@ use tempfile::TempDir;
 /// A key for tests alone.
 const RSA_KEY: &str = include_str!("../../../shared/providers/testdata/rsa_key_of_tests.pem");
 
-/// The key and the secret of the browser in RFC 8291, section 5, as the index keeps them.
-const BROWSER_KEYS: &str = "JXGyvs3942BVGq8e0PTNNmwRzr5VX4m8t7GGpTM5FzFo7OLr4BhZe9MEebhuPI-OztV3ylkYfpJGmQ22gg\
-                            CLDgUwWTKhx-q-E7bOyf2kiII";
+/// The key and the secret of the browser in RFC 8291, section 5.
+const BROWSER_KEY: &str =
+    "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
+const BROWSER_SECRET: &str = "BTBZMqHH6r4Tts7J_aSIgg";
 
 /// Flags of a worker: small partitions, and short pauses before another try.
 const QUICK: [&str; 10] = [
@@ -280,9 +281,10 @@ impl World {
     }
 }
 
-/// The stored form of a browser's subscription with this endpoint.
+/// A browser's subscription with this endpoint, as it registers it.
 fn browser(endpoint: &str) -> String {
-    format!("s{BROWSER_KEYS}{}", endpoint.strip_prefix("https://").unwrap())
+    let keys = json!({"p256dh": BROWSER_KEY, "auth": BROWSER_SECRET});
+    json!({"endpoint": endpoint, "keys": keys}).to_string()
 }
 
 /// Every device has one copy, and none was sent to twice.

@@ -26,7 +26,6 @@ const INSIDE: [&str; 14] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn an_endpoint_or_a_webhook_in_a_private_network_is_never_connected_to_without_permission() {
     let world = World::start().await;
     world.set_webpush().await;
@@ -65,7 +64,6 @@ async fn an_endpoint_or_a_webhook_in_a_private_network_is_never_connected_to_wit
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn access_tokens_are_not_fetched_from_a_private_network_without_permission() {
     let world = World::with_fcm(5).await;
     let worker = world.worker_with(&world.provider_flags_without_permission(), &[]).await;
@@ -77,7 +75,6 @@ async fn access_tokens_are_not_fetched_from_a_private_network_without_permission
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_redirect_into_another_place_is_not_followed() {
     let world = World::start().await;
     world.set_webhook().await;

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::{World, everyone, one_copy_each};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_push_to_all_reaches_the_devices_of_every_transport_with_one_copy_each() {
     let world = World::start().await;
     world.set_all().await;
@@ -33,7 +32,6 @@ async fn a_push_to_all_reaches_the_devices_of_every_transport_with_one_copy_each
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn three_workers_send_one_copy_to_each_device() {
     let world = World::start().await;
     world.set_all().await;
@@ -50,7 +48,6 @@ async fn three_workers_send_one_copy_to_each_device() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn with_one_provider_down_one_throttling_and_one_slow_the_others_finish_as_usual() {
     const DEVICES: usize = 1000;
     let world = World::start().await;
@@ -94,7 +91,6 @@ async fn with_one_provider_down_one_throttling_and_one_slow_the_others_finish_as
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn devices_of_a_transport_without_an_account_fail_as_no_account() {
     let world = World::start().await;
     world.set_apns().await;
@@ -111,7 +107,6 @@ async fn devices_of_a_transport_without_an_account_fail_as_no_account() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn a_message_that_is_too_large_for_a_provider_fails_there_as_too_large_and_is_sent_by_others()
 {
     let world = World::start().await;

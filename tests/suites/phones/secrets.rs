@@ -5,7 +5,6 @@ use push_tests::{phone_server::Reply, stack::APP};
 use super::{RSA_KEY, World, apns_token, fcm_token};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn no_credential_is_in_a_log_at_trace_level_or_in_a_backup() {
     let world = World::start().await;
     world.set_all().await;

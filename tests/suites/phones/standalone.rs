@@ -13,7 +13,6 @@ use tempfile::TempDir;
 use super::{everyone, fcm_token, one_copy_each, service_account};
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "written before token checks and the limit of removals were merged; to be mended"]
 async fn the_standalone_form_reaches_phones_with_an_account_that_was_set_while_it_runs() {
     let (authority, folder) = (Authority::new(), TempDir::new().unwrap());
     let fcm = PhoneServer::start(Face::Fcm, None).await;

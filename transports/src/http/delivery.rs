@@ -9,7 +9,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicUsize, Ordering},
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
@@ -27,7 +27,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tracing::{debug, warn};
 
 use super::{
-    Shared,
+    Form, Shared,
     accounts::Account,
     bearers::Refusal,
     circuit::Permit,
@@ -54,13 +54,11 @@ pub(super) struct BatchDelivery<P: Provider> {
     pub(super) shared: Arc<Shared<P>>,
     pub(super) account: Arc<Account<P>>,
     pub(super) message: Outgoing,
-    pub(super) form: Arc<P::Message>,
+    pub(super) form: Arc<Form<P>>,
     pub(super) targets: Vec<Target>,
     pub(super) sending: Sending,
     /// After this nothing more is handed over.
     pub(super) hand_over_until: Instant,
-    /// Set when the provider refused the message itself.
-    pub(super) is_refused: AtomicBool,
     /// The first device that no lane has taken.
     pub(super) next: AtomicUsize,
 }
@@ -150,7 +148,8 @@ impl<P: Provider> BatchDelivery<P> {
             .collect();
         let (mut of_devices, mut rest) = (Vec::with_capacity(devices.len()), &devices[..]);
         while !rest.is_empty() {
-            let (one, others) = rest.split_at(P::batch(&self.form, rest).clamp(1, rest.len()));
+            let (one, others) =
+                rest.split_at(P::batch(&self.form.message, rest).clamp(1, rest.len()));
             of_devices.extend(self.exchange(one).await);
             rest = others;
         }
@@ -310,7 +309,7 @@ impl<P: Provider> BatchDelivery<P> {
         loop {
             match self.sending.may_send_more() {
                 Proceed::Stop(reason) => return Err(reason.outcome()),
-                _ if self.is_refused.load(Ordering::Relaxed) => {
+                _ if self.form.is_refused.load(Ordering::Relaxed) => {
                     return Err(Outcome::Failed(FailReason::Refused));
                 }
                 _ if self.account.is_stopped() => return Err(away()),
@@ -336,7 +335,7 @@ impl<P: Provider> BatchDelivery<P> {
             now_or_never: matches!(lifetime, Lifetime::NowOrNever { .. }),
             random: &self.shared.random,
         };
-        P::request(&self.account.account, bearer, &self.form, &delivery, devices)
+        P::request(&self.account.account, bearer, &self.form.message, &delivery, devices)
     }
 
     /// Carries out what follows from a verdict for others, and returns the outcome of its device.
@@ -351,7 +350,7 @@ impl<P: Provider> BatchDelivery<P> {
             }
             Then::Renew(code) | Then::StopAccount(code) => self.stop_account(code),
             Then::StopMessage(code) => {
-                if !self.is_refused.swap(true, Ordering::Relaxed) {
+                if !self.form.is_refused.swap(true, Ordering::Relaxed) {
                     let message_id = &self.message.message_id;
                     warn!(%app, transport, %message_id, code, "a provider refuses a message");
                 }

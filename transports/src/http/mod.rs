@@ -77,7 +77,14 @@ pub struct HttpTransport<P: Provider> {
     shared: Arc<Shared<P>>,
     accounts: Accounts<P>,
     /// The forms of the last messages. A message of which a form cannot be made is kept as `None`.
-    forms: Cache<(MessageId, usize), Option<Arc<P::Message>>>,
+    forms: Cache<(MessageId, usize), Option<Arc<Form<P>>>>,
+}
+
+/// A message in the form of a provider, for all its batches.
+struct Form<P: Provider> {
+    message: P::Message,
+    /// Set when the provider refused the message itself: no other device is sent it.
+    is_refused: AtomicBool,
 }
 
 /// What all deliveries of a transport share.
@@ -114,7 +121,7 @@ impl<P: Provider> HttpTransport<P> {
     }
 
     /// Returns the form of a message for this provider; `None` if the provider cannot carry it.
-    fn form(&self, message: &Outgoing, account: &Arc<Account<P>>) -> Option<Arc<P::Message>> {
+    fn form(&self, message: &Outgoing, account: &Arc<Account<P>>) -> Option<Arc<Form<P>>> {
         // A form depends on the account as well, which may be replaced while a broadcast goes on.
         let key = (message.message_id, Arc::as_ptr(account).addr());
         if let Some(form) = self.forms.get(&key) {
@@ -122,8 +129,8 @@ impl<P: Provider> HttpTransport<P> {
         }
         let content = Content::read(&message.payload);
         let form = content.ok().and_then(|content| {
-            let form = P::message(&content, Some(&account.account));
-            form.map(Arc::new).ok()
+            let message = P::message(&content, Some(&account.account)).ok()?;
+            Some(Arc::new(Form { message, is_refused: AtomicBool::new(false) }))
         });
         self.forms.insert(key, form.clone());
         form
@@ -223,7 +230,6 @@ impl<P: Provider> Transport for HttpTransport<P> {
             targets: targets.to_vec(),
             sending: sending.clone(),
             hand_over_until: Instant::now() + self.shared.settings.delivery_timeout / 2,
-            is_refused: AtomicBool::new(false),
             next: AtomicUsize::new(0),
         };
         delivery.run().await
