@@ -34,9 +34,9 @@ async fn a_device_that_fcm_does_not_know_any_more_is_removed_and_counts_as_gone(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_registered_another_token_meanwhile_is_not_removed() {
     let world = World::with_fcm(1).await;
-    world.fcm.answer(|_, times| match times {
-        0 => Reply::answer(404, fcm_error(404, "UNREGISTERED")).after(Duration::from_secs(3)),
-        _ => Reply::taken(),
+    world.fcm.answer(|device, _| match device == fcm_token(0) {
+        true => Reply::answer(404, fcm_error(404, "UNREGISTERED")).after(Duration::from_secs(3)),
+        false => Reply::taken(),
     });
     let _worker = world.worker(&[]).await;
     let id = world.stack.push(&everyone()).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use push_tests::{phone_server::Reply, service::request};
+use push_tests::{eventually, phone_server::Reply, service::request, stack::DEADLINE};
 use serde_json::{Value, json};
 
 use super::{World, browser, push_for};
@@ -51,7 +51,7 @@ async fn an_endpoint_or_a_webhook_in_a_private_network_is_never_connected_to_wit
     }
     let _worker = world.worker_with(&world.provider_flags_without_permission(), &[]).await;
     let id = world.stack.push(&push_for(8)).await;
-    let ledger = world.stack.closed(&id).await;
+    let ledger = expired(&world, &id).await;
     assert_eq!(
         (&ledger["sent"], &ledger["targeted"]),
         (&0.into(), &INSIDE.len().into()),
@@ -68,7 +68,7 @@ async fn access_tokens_are_not_fetched_from_a_private_network_without_permission
     let world = World::with_fcm(5).await;
     let worker = world.worker_with(&world.provider_flags_without_permission(), &[]).await;
     let id = world.stack.push(&push_for(6)).await;
-    let ledger = world.stack.closed(&id).await;
+    let ledger = expired(&world, &id).await;
     assert_eq!((&ledger["sent"], &ledger["expired"]), (&0.into(), &5.into()), "{ledger}");
     assert_eq!((world.tokens.record().connections, world.fcm.record().connections), (0, 0));
     assert!(worker.log().contains("no access token"), "the operator is told: {}", worker.log());
@@ -84,6 +84,15 @@ async fn a_redirect_into_another_place_is_not_followed() {
     let id = world.stack.push(&push_for(5)).await;
     let ledger = world.stack.closed(&id).await;
     assert_eq!(ledger["sent"], 0, "{ledger}");
+}
+
+/// Waits until a message has expired, and returns its report.
+async fn expired(world: &World, id: &str) -> Value {
+    eventually("the message has expired", DEADLINE, async || {
+        let ledger = world.stack.ledger(id).await;
+        if ledger["state"] == "expired" { Ok(ledger) } else { Err(ledger.to_string()) }
+    })
+    .await
 }
 
 fn port(url: &str) -> &str {

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 
 use super::{World, everyone, one_copy_each};
 
+/// The shards of the devices of an app.
+const SHARDS: u64 = 64;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_to_all_reaches_the_devices_of_every_transport_with_one_copy_each() {
     let world = World::start().await;
@@ -24,7 +27,8 @@ async fn a_push_to_all_reaches_the_devices_of_every_transport_with_one_copy_each
     for server in [&world.fcm, &world.apns, &world.webpush, &world.webhook] {
         one_copy_each(&server.record(), 250);
     }
-    assert!(world.webhook.record().requests <= 30, "{}", world.webhook.record().requests);
+    // A broadcast reads one shard of the index at a time, so one of few devices makes small requests.
+    assert!(world.webhook.record().requests <= SHARDS, "{}", world.webhook.record().requests);
     let received = world.broker.received_by_topic(&id);
     assert_eq!((received.len(), received.values().copied().max()), (250, Some(1)));
     let body: Value = serde_json::from_slice(&world.fcm.record().body).unwrap();
