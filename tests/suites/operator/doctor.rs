@@ -259,7 +259,16 @@ async fn doctor_asks_running_programs_whether_they_are_ready_and_which_version_t
     let engines = stack.engines();
     let both = format!("{of_ingest},{of_worker}");
     let flags = [&engines[..], &["--ops", &both]].concat();
-    let findings = doctor(&flags).await;
+    // A worker is ready, but degraded, until it has reached the MQTT broker.
+    let findings = eventually("both programs are ready", DEADLINE, async || {
+        let findings = doctor(&flags).await;
+        let ready = findings
+            .all
+            .iter()
+            .filter(|of| of["subject"] == "program readiness" && of["level"] == "ok");
+        if ready.count() == 2 { Ok(findings) } else { Err(format!("{:#?}", findings.all)) }
+    })
+    .await;
     for (url, program) in [(&of_ingest, "ingest"), (&of_worker, "fanout-worker")] {
         findings.says("program readiness", "ok", &format!("{url} is ready"));
         findings.says("program version", "ok", &format!("{url}: {program} "));
