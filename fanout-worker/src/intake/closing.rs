@@ -91,6 +91,11 @@ pub(super) async fn check(
             None => match begin_entry(context, job, plan.cloned(), None, hold).await? {
                 EntryOutcome::Ours(entry, _) => *entry,
                 EntryOutcome::Duplicate | EntryOutcome::Deferred(_) => return Ok(()),
+                EntryOutcome::Evicted => {
+                    broadcasts::unlist(context, job).await;
+                    count_closed(context, task, check);
+                    return Ok(());
+                }
             },
         };
         close(context, task, &entry, hold).await?;

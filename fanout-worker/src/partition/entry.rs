@@ -58,6 +58,9 @@ pub(crate) enum EntryOutcome {
     Duplicate,
     /// Another copy holds the entry and may end unsent: ask again at this time.
     Deferred(UnixMillis),
+    /// The entry of this copy was closed, and the ledger remembers that it was evicted: nothing is left
+    /// to do.
+    Evicted,
 }
 
 /// Makes the entry with which a message begins.
@@ -98,7 +101,9 @@ pub(crate) async fn begin_entry(
     let entry = loop {
         tries += 1;
         let begin = || context.ledger.begin(&new);
-        let entry = context.retrier.ask_index(hold, begin).await?.value;
+        let Some(entry) = context.retrier.ask_index(hold, begin).await?.value else {
+            return Ok(EntryOutcome::Evicted);
+        };
         match entry.dedup_nonce {
             Some(dedup_nonce) if dedup_nonce == job.dedup_nonce => break entry,
             // A copy with another body is never sent in place of the first one.

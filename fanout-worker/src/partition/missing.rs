@@ -6,7 +6,9 @@
 //! begun it or because the index lost it. Then the message must be sent.
 //!
 //! Losing a push is worse than repeating it. So a missing entry counts as evicted only if that is
-//! certain, or if nothing would be sent anyway.
+//! certain, or if nothing would be sent anyway. It is certain if the ledger remembers it, which it looks
+//! up in the step that would begin the entry ([`Ledger::begin`](push_ledger::Ledger::begin)). Here are
+//! the other cases.
 
 use push_model::envelope::Job;
 
@@ -18,8 +20,6 @@ use crate::{
 /// The facts about a message without an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MissingEntry {
-    /// The ledger remembers that it evicted the closed entry of this job.
-    was_evicted: bool,
     /// Entries of messages that were accepted as late as this one were evicted. That proves nothing
     /// about this message, which may have waited in the queue all the time.
     is_within_evicted: bool,
@@ -31,8 +31,13 @@ struct MissingEntry {
 
 /// Decides whether the message has been processed, so that its entry is not begun again.
 fn is_processed(missing: MissingEntry) -> bool {
-    let MissingEntry { was_evicted, is_within_evicted, is_detached, is_over } = missing;
-    was_evicted || is_within_evicted && (is_detached || is_over)
+    let MissingEntry { is_within_evicted, is_detached, is_over } = missing;
+    is_within_evicted && (is_detached || is_over)
+}
+
+/// Returns true if the message is past its deadline by all clocks.
+pub(crate) fn is_over(context: &Context, job: &Job) -> bool {
+    context.now() > context.deadline(&job.head).plus(context.run.clock_allowance)
 }
 
 /// Finds out whether a message without an entry has been processed.
@@ -43,32 +48,21 @@ pub(crate) async fn was_processed(
     hold: &Hold<'_>,
 ) -> Result<bool, RetryError> {
     let (head, app) = (&job.head, job.app());
-    let read = || context.ledger.was_evicted(&app, &head.message_id, job.dedup_nonce);
-    let was_evicted = context.retrier.ask_index(hold, read).await?.value;
-    let is_over = context.now() > context.deadline(head).plus(context.run.clock_allowance);
-    let is_within_evicted = !was_evicted && (is_detached || is_over) && {
+    let is_over = is_over(context, job);
+    let is_within_evicted = (is_detached || is_over) && {
         let read = || context.ledger.evicted_until(&app, &head.message_id);
         let until = context.retrier.ask_index(hold, read).await?.value;
         until.is_some_and(|until| head.accepted_at <= until)
     };
-    Ok(is_processed(MissingEntry { was_evicted, is_within_evicted, is_detached, is_over }))
+    Ok(is_processed(MissingEntry { is_within_evicted, is_detached, is_over }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const UNKNOWN: MissingEntry = MissingEntry {
-        was_evicted: false,
-        is_within_evicted: false,
-        is_detached: false,
-        is_over: false,
-    };
-
-    #[test]
-    fn a_message_whose_entry_was_evicted_is_not_begun_again() {
-        assert!(is_processed(MissingEntry { was_evicted: true, ..UNKNOWN }));
-    }
+    const UNKNOWN: MissingEntry =
+        MissingEntry { is_within_evicted: false, is_detached: false, is_over: false };
 
     #[test]
     fn a_message_that_may_have_waited_in_the_queue_is_begun() {

@@ -23,17 +23,23 @@ pub trait Ledger: LedgerBounds + OpenBroadcasts + Store {
     /// Begins the entry of a message, or returns the one that is there. It is replaced if it
     /// belongs to the job that [`NewEntry::replaces`] names.
     ///
+    /// None if the entry would begin, and the closed entry of this job is known to have been evicted
+    /// while its message could still be sent: the job was processed, so nothing begins. Each part of
+    /// the ledger remembers a bounded number of such evictions, for an hour. An eviction is remembered
+    /// before the entry is missing, and looked for in the step that would begin another one.
+    ///
     /// # Errors
     /// If the index did not answer.
-    async fn begin(&self, entry: &NewEntry) -> Result<Entry, IndexError>;
+    async fn begin(&self, entry: &NewEntry) -> Result<Option<Entry>, IndexError>;
 
-    /// Begins the entries of different messages, in as few steps as the engine can. True if an
-    /// entry began with this call and is exactly what was asked for; if not, [`begin`](Self::begin)
-    /// returns what there is. One answer each, in order; an error concerns its own message only.
+    /// Begins the entries of different messages that are delivered for the first time, in as few steps
+    /// as the engine can. True if an entry began with this call and is exactly what was asked for; if
+    /// not, [`begin`](Self::begin) returns what there is. It need not look for remembered evictions.
+    /// One answer each, in order; an error concerns its own message only.
     async fn begin_all(&self, entries: &[NewEntry]) -> Vec<Result<bool, IndexError>> {
         let begin = |new: &'_ NewEntry| {
             let new = new.clone();
-            async move { Ok(self.begin(&new).await? == Entry::begin(&new)) }
+            async move { Ok(self.begin(&new).await? == Some(Entry::begin(&new))) }
         };
         join_all(entries.iter().map(begin)).await
     }
@@ -135,19 +141,6 @@ pub trait LedgerBounds: Send + Sync {
         app: &AppKey,
         message: &MessageId,
     ) -> Result<Option<UnixMillis>, IndexError>;
-
-    /// Returns true if the closed entry of this job is known to have been evicted while its message
-    /// could still be sent. Each part of the ledger remembers a bounded number of such evictions, for
-    /// an hour. So true is certain, and false is not.
-    ///
-    /// # Errors
-    /// If the index did not answer.
-    async fn was_evicted(
-        &self,
-        app: &AppKey,
-        message: &MessageId,
-        dedup_nonce: u64,
-    ) -> Result<bool, IndexError>;
 }
 
 /// Time for which an eviction is remembered: longer than RabbitMQ leaves a queue message

@@ -145,7 +145,10 @@ suite! {
             a_broadcast_that_is_closed_is_evicted_with_its_partitions,
             what_never_closes_keeps_no_other_entry_from_being_evicted,
             a_push_that_was_tried_again_takes_no_more_than_others,
-            an_eviction_is_remembered_while_the_message_may_still_be_sent;
+            a_job_whose_closed_entry_was_evicted_does_not_begin_again,
+            an_eviction_is_remembered_while_the_message_may_still_be_sent,
+            no_job_begins_again_while_its_entry_is_being_evicted,
+            a_recall_does_not_let_a_job_begin_again_whose_entry_was_evicted;
         sharing:
             a_quiet_app_keeps_its_history_while_a_loud_one_overflows_the_ledger,
             thousands_of_made_up_ids_of_one_page_cost_their_own_app_only,

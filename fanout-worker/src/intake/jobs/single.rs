@@ -85,26 +85,22 @@ impl SingleJob<'_> {
         let pace = context.pace(&app, hold);
         let entry = async {
             if self.was_processed().await? {
-                return Ok(None);
+                return Ok(EntryOutcome::Evicted);
             }
-            begin_entry(context, job, None, claim, hold).await.map(Some)
+            begin_entry(context, job, None, claim, hold).await
         };
         let (entry, _) = tokio::join!(entry, pace);
         match entry {
-            Ok(None) => {
+            Ok(EntryOutcome::Evicted) => {
                 info!("delivered again after its ledger entry was closed and evicted");
                 Ok(())
             }
-            Ok(Some(EntryOutcome::Ours(entry, plan))) => {
-                self.begin(&entry, &plan, owner, asked_at).await
-            }
-            Ok(Some(EntryOutcome::Duplicate)) => {
+            Ok(EntryOutcome::Ours(entry, plan)) => self.begin(&entry, &plan, owner, asked_at).await,
+            Ok(EntryOutcome::Duplicate) => {
                 context.closed.count_repeated(job);
                 Ok(())
             }
-            Ok(Some(EntryOutcome::Deferred(time))) => {
-                self.republish_later(time, claim.is_some()).await
-            }
+            Ok(EntryOutcome::Deferred(time)) => self.republish_later(time, claim.is_some()).await,
             Err(RetryError::Interrupted) => Err(Requeue::Unfinished),
             Err(RetryError::HoldExpired) => {
                 self.republish_later(context.now(), claim.is_some()).await
@@ -116,10 +112,12 @@ impl SingleJob<'_> {
         }
     }
 
-    /// Returns true if an earlier delivery closed the entry, and the ledger evicted it since.
+    /// Returns true if the message is over, and an earlier delivery closed its entry, which the ledger
+    /// evicted since. That of a message that may still be sent is found out where an entry would begin.
     async fn was_processed(&self) -> Result<bool, RetryError> {
         let Self { context, job, hold, .. } = *self;
-        if self.deliveries == 1 && job.continues.is_none() {
+        let is_first = self.deliveries == 1 && job.continues.is_none();
+        if is_first || !missing::is_over(context, job) {
             return Ok(false);
         }
         let (head, app) = (&job.head, job.app());

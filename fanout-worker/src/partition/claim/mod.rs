@@ -197,6 +197,7 @@ impl Claimant<'_> {
                     warn!("the ledger had no entry for the message, so it was begun again");
                 }
                 EntryOutcome::Duplicate => return Err(RunEnd::Stale),
+                EntryOutcome::Evicted => return Err(RunEnd::Finished),
                 EntryOutcome::Deferred(time) => return Err(RunEnd::Deferred(time)),
             }
         }

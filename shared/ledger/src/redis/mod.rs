@@ -124,7 +124,7 @@ impl Store for RedisLedger {
 
 #[async_trait]
 impl Ledger for RedisLedger {
-    async fn begin(&self, new: &NewEntry) -> Result<Entry, IndexError> {
+    async fn begin(&self, new: &NewEntry) -> Result<Option<Entry>, IndexError> {
         self.begin_entry(new).await
     }
 

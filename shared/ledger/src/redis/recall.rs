@@ -23,7 +23,7 @@ impl RedisLedger {
         let keys = self.keys.message(app, message);
         for _ in 0..TRIES {
             let record = match self.recall_expanded(&keys, &app.id, message, recall).await? {
-                StoredEntry::Missing => return Ok(RecallOutcome::Unknown),
+                StoredEntry::Missing | StoredEntry::Evicted => return Ok(RecallOutcome::Unknown),
                 StoredEntry::Expanded(entry) if entry.recalled_at.is_some() => {
                     return Ok(RecallOutcome::Recalled(*entry));
                 }

@@ -37,6 +37,16 @@ pub(super) struct Swap {
     /// The bytes that are appended to the record.
     pub(super) behind: Vec<u8>,
     pub(super) keep: PageLifetime,
+    /// The mark with which a record does not begin if it is among those of evicted entries.
+    pub(super) unless_evicted: Option<u64>,
+}
+
+/// The changes that one script call can make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum SwapKind {
+    Begin,
+    BeginUnlessEvicted,
+    Change,
 }
 
 /// The shortest lifetime of a page. The default leaves it as it is.
@@ -59,13 +69,18 @@ impl Swap {
     pub(super) fn of(keys: &MessageKeys, expected: Vec<u8>, head: Vec<u8>) -> Self {
         let MessageKeys { page, field, .. } = keys;
         let (page, field) = (page.clone(), *field);
-        Self { page, field, expected, head, behind: Vec::new(), keep: PageLifetime::default() }
+        let (behind, keep) = (Vec::new(), PageLifetime::default());
+        Self { page, field, expected, head, behind, keep, unless_evicted: None }
     }
 
-    /// Returns true if it begins a record, of a valid length, as `begin_records.lua` requires.
-    fn begins(&self) -> bool {
+    /// It begins a record if that has a valid length, as `begin_records.lua` requires.
+    fn kind(&self) -> SwapKind {
         let is_short = self.head.len() + self.behind.len() <= MAX_RECORD;
-        self.expected.is_empty() && self.keep.until > 0 && is_short
+        match self.expected.is_empty() && self.keep.until > 0 && is_short {
+            true if self.unless_evicted.is_some() => SwapKind::BeginUnlessEvicted,
+            true => SwapKind::Begin,
+            false => SwapKind::Change,
+        }
     }
 }
 
@@ -106,23 +121,22 @@ async fn swap_calls(
 
 async fn swap_group(context: Context, swaps: Vec<Swap>) -> Vec<Result<Swapped, IndexError>> {
     let mut answers: Vec<_> = swaps.iter().map(|_| Ok(Swapped::Done)).collect();
-    // For each page one call for the records that begin and one for those that change, and further
-    // calls for a field that comes more than once.
-    let mut pages: BTreeMap<(&str, bool), Vec<BTreeMap<PageField, usize>>> = BTreeMap::new();
+    // For each page one call of each kind, and further calls for a field that comes more than once.
+    let mut pages: BTreeMap<(&str, SwapKind), Vec<BTreeMap<PageField, usize>>> = BTreeMap::new();
     for (number, swap) in swaps.iter().enumerate() {
-        let calls = pages.entry((&swap.page, swap.begins())).or_default();
+        let calls = pages.entry((&swap.page, swap.kind())).or_default();
         match calls.iter_mut().find(|fields| !fields.contains_key(&swap.field)) {
             Some(fields) => drop(fields.insert(swap.field, number)),
             None => calls.push(BTreeMap::from([(swap.field, number)])),
         }
     }
-    let calls: Vec<(&str, BTreeMap<PageField, usize>)> = pages
+    let calls: Vec<((&str, SwapKind), BTreeMap<PageField, usize>)> = pages
         .into_iter()
-        .flat_map(|((page, _), calls)| calls.into_iter().map(move |c| (page, c)))
+        .flat_map(|(of, calls)| calls.into_iter().map(move |call| (of, call)))
         .collect();
-    let made = calls.iter().map(|(page, fields)| {
+    let made = calls.iter().map(|((page, kind), fields)| {
         let swaps: Vec<&Swap> = fields.values().filter_map(|number| swaps.get(*number)).collect();
-        swap_page(&context, page, swaps)
+        swap_page(&context, page, *kind, swaps)
     });
     for (answer, (_, fields)) in join_all(made).await.into_iter().zip(&calls) {
         match answer {
@@ -146,25 +160,27 @@ async fn swap_group(context: Context, swaps: Vec<Swap>) -> Vec<Result<Swapped, I
 async fn swap_page(
     context: &Context,
     page: &str,
+    kind: SwapKind,
     swaps: Vec<&Swap>,
 ) -> Result<Vec<(usize, Option<Vec<u8>>)>, IndexError> {
-    let keys = [page, &StripeKeys::pages_of(page)];
+    let (pages, evicted) = (StripeKeys::pages_of(page), StripeKeys::evicted_of(page));
     let until = swaps.iter().map(|swap| swap.keep.until).max().unwrap_or(0);
     let at_least = swaps.iter().map(|swap| swap.keep.at_least).max().unwrap_or(0);
-    let call = if swaps.iter().all(|swap| swap.begins()) {
-        let mut begin = context.scripts.begin_records.call(&keys);
-        begin.arg(until).arg(at_least).arg(&record::STUB);
-        for Swap { field, head, behind, .. } in swaps {
-            begin.arg(&field.0).arg([head.as_slice(), behind].concat());
-        }
-        begin
-    } else {
-        let mut swap = context.scripts.swap_records.call(&keys);
+    let call = if kind == SwapKind::Change {
+        let mut swap = context.scripts.swap_records.call(&[page, &pages]);
         swap.arg(until).arg(at_least).arg(MAX_RECORD);
         for Swap { field, expected, head, behind, .. } in swaps {
             swap.arg(&field.0).arg(expected).arg(head).arg(behind);
         }
         swap
+    } else {
+        let mut begin = context.scripts.begin_records.call(&[page, &pages, &evicted]);
+        let marks: Vec<u64> = swaps.iter().filter_map(|swap| swap.unless_evicted).collect();
+        begin.arg(until).arg(at_least).arg(&record::STUB).arg(marks.len()).arg(marks);
+        for Swap { field, head, behind, .. } in swaps {
+            begin.arg(&field.0).arg([head.as_slice(), behind].concat());
+        }
+        begin
     };
     let mut refused = Vec::new();
     let mut answer = reply::list(call.run(&context.link).await?)?.into_iter();

@@ -21,19 +21,23 @@ pub(super) const TRIES: u32 = 8;
 #[derive(Debug)]
 pub(super) enum StoredEntry {
     Missing,
+    /// There is none and none began, because that of the same job is known to have been evicted.
+    Evicted,
     /// A record that is not a stub.
     Record(Vec<u8>),
     Expanded(Box<Entry>),
 }
 
 impl StoredEntry {
-    /// Reads the answer of a script: a record, or the fields of an expanded entry.
+    /// Reads the answer of a script: a record, the fields of an expanded entry, or a number if an
+    /// eviction is remembered.
     pub(super) fn of_answer(
         answer: Value,
         read: impl FnOnce(Value) -> Result<Option<Entry>, IndexError>,
     ) -> Result<Self, IndexError> {
         match answer {
             Value::BulkString(record) => Ok(Self::Record(record)),
+            Value::Int(_) => Ok(Self::Evicted),
             fields => Ok(read(fields)?.map_or(Self::Missing, |entry| Self::Expanded(entry.into()))),
         }
     }

@@ -150,7 +150,7 @@ impl Store for SqliteLedger {
 
 #[async_trait]
 impl Ledger for SqliteLedger {
-    async fn begin(&self, new: &NewEntry) -> Result<Entry, IndexError> {
+    async fn begin(&self, new: &NewEntry) -> Result<Option<Entry>, IndexError> {
         let entry = new.clone();
         self.write_rows(&new.app, &new.message_id, move |rows| rows.begin(&entry)).await
     }
@@ -220,17 +220,5 @@ impl LedgerBounds for SqliteLedger {
     ) -> Result<Option<UnixMillis>, IndexError> {
         let (ledger_id, app) = (self.ledger_id, app.clone());
         Ok(self.database.read(move |sql| eviction::evicted_until(sql, ledger_id, &app)).await?)
-    }
-
-    async fn was_evicted(
-        &self,
-        _: &AppKey,
-        message: &MessageId,
-        dedup_nonce: u64,
-    ) -> Result<bool, IndexError> {
-        let (ledger_id, message, now) = (self.ledger_id, *message, UnixMillis::now());
-        let find =
-            move |sql: &Connection| eviction::has_mark(sql, ledger_id, &message, dedup_nonce, now);
-        Ok(self.database.read(find).await?)
     }
 }

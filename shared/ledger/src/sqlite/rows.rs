@@ -13,6 +13,7 @@ use rusqlite::Connection;
 
 use super::{
     KEEP_AT_LEAST, apps,
+    eviction::has_mark,
     message_rows::{MessageRow, MessageRows},
     records::{Records, StoredRecord},
     unreadable,
@@ -20,6 +21,7 @@ use super::{
 
 /// The rows of the entry of one app's message, at one time.
 pub(super) struct LedgerRows<'a> {
+    ledger_id: i64,
     app: AppId,
     records: Records<'a>,
     messages: MessageRows<'a>,
@@ -51,7 +53,8 @@ impl<'a> LedgerRows<'a> {
         message: MessageId,
         now: UnixMillis,
     ) -> Result<Self, StoreError> {
-        Ok(Self::of(sql, apps::number(sql, ledger_id, app)?, app, message, now))
+        let number = apps::number(sql, ledger_id, app)?;
+        Ok(Self::of(sql, (ledger_id, number), app, message, now))
     }
 
     /// For writing.
@@ -62,17 +65,19 @@ impl<'a> LedgerRows<'a> {
         message: MessageId,
         now: UnixMillis,
     ) -> Result<Self, StoreError> {
-        Ok(Self::of(sql, apps::assigned_number(sql, ledger_id, app)?, app, message, now))
+        let number = apps::assigned_number(sql, ledger_id, app)?;
+        Ok(Self::of(sql, (ledger_id, number), app, message, now))
     }
 
     fn of(
         sql: &'a Connection,
-        number: i64,
+        (ledger_id, number): (i64, i64),
         app: &AppKey,
         message: MessageId,
         now: UnixMillis,
     ) -> Self {
         Self {
+            ledger_id,
             app: app.id.clone(),
             records: Records { sql, app: number },
             messages: MessageRows { sql, app: number },
@@ -124,23 +129,29 @@ impl<'a> LedgerRows<'a> {
         Ok(())
     }
 
-    pub(super) fn begin(&self, new: &NewEntry) -> Result<Entry, StoreError> {
+    /// Begins the entry, unless there is one. None if that of the same job is known to have been
+    /// evicted.
+    pub(super) fn begin(&self, new: &NewEntry) -> Result<Option<Entry>, StoreError> {
         let found = self.find()?;
         let kept = found.as_ref().filter(|stored| self.is_kept(stored));
         let known = kept.map(|stored| self.read(stored)).transpose()?;
         let mut entry = Entry::begin(new);
         match known {
-            Some(known) if !known.is_replaced_by(new) => return Ok(known),
+            Some(known) if !known.is_replaced_by(new) => return Ok(Some(known)),
             Some(known) if known.dedup_nonce.is_none() => {
                 entry.recalled_at = known.recalled_at;
             }
             _ => {}
         }
+        let (sql, message) = (self.records.sql, &self.message);
+        if has_mark(sql, self.ledger_id, message, new.dedup_nonce, self.now)? {
+            return Ok(None);
+        }
         if let Some(stored) = &found {
             self.remove(stored)?;
         }
         self.add(&entry, new.keep_until.max(self.now.plus(KEEP_AT_LEAST)))?;
-        Ok(entry)
+        Ok(Some(entry))
     }
 
     pub(super) fn entry(&self) -> Result<Option<Entry>, StoreError> {

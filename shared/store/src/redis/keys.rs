@@ -29,6 +29,7 @@
 //! | `push:{l/7}:o` | list: the pages of stripe 7 that began with a record, in the order in which they were begun, each as that time, a blank, and the key's text behind the `p` |
 //! | `push:{l/7}:b` | list: the same, for pages that began with an expanded entry |
 //! | `push:{l/7}:k` | list: the same, for pages that were read by an eviction round and have entries left |
+//! | `push:{l/7}:e` | list: the marks of entries of this stripe that were evicted lately, the last first, so that their jobs do not begin again |
 //! | `push:{l/7}:h` | hash: an app's tag → the latest time of acceptance among its entries of this stripe that were evicted to keep the ledger within its bound; `*` → the same for apps without a field |
 //! | `push:{l/7}:m<id>.<tag>` | hash: the expanded ledger entry of a message, by its id without the checksum and the tag of its app |
 //! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
@@ -268,6 +269,11 @@ impl StripeKeys {
         format!("{}:e", self.base)
     }
 
+    /// The same list, of the stripe that has the page with this key.
+    pub fn evicted_of(page: &str) -> String {
+        format!("{}:e", stripe_of(page))
+    }
+
     /// A page by its name in a list of pages.
     pub fn page(&self, name: &str) -> String {
         format!("{}:p{name}", self.base)
@@ -342,11 +348,6 @@ impl MessageKeys {
     /// The latest times of acceptance among the evicted entries of the same stripe.
     pub fn evicted_until(&self) -> String {
         format!("{}:h", stripe_of(&self.page))
-    }
-
-    /// The marks of entries of the same stripe that were evicted lately.
-    pub fn evicted(&self) -> String {
-        format!("{}:e", stripe_of(&self.page))
     }
 
     /// The list to which the page is added if it begins with an expanded entry.

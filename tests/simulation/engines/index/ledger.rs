@@ -1,6 +1,7 @@
 //! The ledger, and its limit.
 
 use async_trait::async_trait;
+use futures::future::join_all;
 use push_ledger::{Ledger, LedgerBounds};
 use push_model::{
     app::AppKey,
@@ -15,17 +16,39 @@ use push_store::IndexError;
 
 use super::SimIndex;
 use crate::{
-    engines::store::{Write, Written},
+    engines::store::{Evictions, Write, Written},
     world::lock,
 };
 
-#[async_trait]
-impl Ledger for SimIndex {
-    async fn begin(&self, opened: &NewEntry) -> Result<Entry, IndexError> {
-        match self.write(Write::Open(Box::new(opened.clone()))).await? {
-            Written::Open(entry) => Ok(*entry),
+impl SimIndex {
+    async fn open(
+        &self,
+        opened: &NewEntry,
+        evictions: Evictions,
+    ) -> Result<Option<Entry>, IndexError> {
+        match self.write(Write::Open(Box::new(opened.clone()), evictions)).await? {
+            Written::Open(entry) => Ok(entry.map(|entry| *entry)),
             other => Err(IndexError::Corrupt(format!("{other:?}"))),
         }
+    }
+}
+
+#[async_trait]
+impl Ledger for SimIndex {
+    async fn begin(&self, opened: &NewEntry) -> Result<Option<Entry>, IndexError> {
+        self.open(opened, Evictions::Remembered).await
+    }
+
+    /// As the ledger in Redis, it looks for no evictions here.
+    async fn begin_all(&self, entries: &[NewEntry]) -> Vec<Result<bool, IndexError>> {
+        let begin = |opened: &'_ NewEntry| {
+            let opened = opened.clone();
+            async move {
+                let entry = self.open(&opened, Evictions::Ignored).await?;
+                Ok(entry == Some(Entry::begin(&opened)))
+            }
+        };
+        join_all(entries.iter().map(begin)).await
     }
 
     async fn plan(
@@ -106,14 +129,5 @@ impl LedgerBounds for SimIndex {
         let pushes = lock(&world.pushes);
         let has_expired = pushes.iter().any(|push| push.id == *id && late > push.deadline());
         Ok((!has_expired).then(|| world.now()))
-    }
-
-    async fn was_evicted(
-        &self,
-        _: &AppKey,
-        message: &MessageId,
-        dedup_nonce: u64,
-    ) -> Result<bool, IndexError> {
-        self.read(|store| store.remembers_eviction(message, dedup_nonce)).await
     }
 }

@@ -114,7 +114,7 @@ impl SimIndex {
         let mut custody = lock(&self.0.world().custody);
         let handler = self.0.handler();
         match (write, written) {
-            (Write::Open(opened), _) => custody.looked(handler, opened.message_id, 0),
+            (Write::Open(opened, _), _) => custody.looked(handler, opened.message_id, 0),
             (Write::Advance(message, step), Written::Advance(advanced)) => match advanced {
                 AdvanceOutcome::Saved { .. } => custody.looked(handler, *message, step.partition),
                 AdvanceOutcome::Conflict | AdvanceOutcome::Unknown => {

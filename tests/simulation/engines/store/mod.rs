@@ -38,16 +38,25 @@ const SHARDS: usize = 3;
 /// A write, which takes effect now or later.
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
-    Open(Box<NewEntry>),
+    Open(Box<NewEntry>, Evictions),
     Plan(MessageId, Plan),
     Advance(MessageId, Box<Advance>),
     Remove(ClientId),
 }
 
+/// The evictions that a step looks for before it begins an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evictions {
+    /// Those that the ledger remembers.
+    Remembered,
+    /// None: the message is delivered for the first time.
+    Ignored,
+}
+
 impl Write {
     pub(crate) fn message(&self) -> Option<MessageId> {
         match self {
-            Self::Open(opened) => Some(opened.message_id),
+            Self::Open(opened, _) => Some(opened.message_id),
             Self::Plan(message, _) | Self::Advance(message, _) => Some(*message),
             Self::Remove(_) => None,
         }
@@ -57,7 +66,7 @@ impl Write {
 /// The answer to a write.
 #[derive(Debug)]
 pub(crate) enum Written {
-    Open(Box<Entry>),
+    Open(Option<Box<Entry>>),
     Plan(Option<Plan>),
     Advance(AdvanceOutcome),
     Remove(bool),
@@ -113,14 +122,14 @@ impl Store {
         now: UnixMillis,
     ) -> (Written, Option<Violation>) {
         match write {
-            Write::Open(opened) => {
+            Write::Open(opened, evictions) => {
                 let message = opened.message_id;
                 let before = self.ledger.get(&message).cloned();
-                let entry = self.begin(opened).clone();
-                if before.as_ref() != Some(&entry) {
+                let entry = self.begin(opened, *evictions);
+                if entry.is_some() && before != entry {
                     self.note(message, before, Some(Touched::Message), None, 0);
                 }
-                (Written::Open(Box::new(entry)), None)
+                (Written::Open(entry.map(Box::new)), None)
             }
             Write::Plan(message, plan) => {
                 let before = self.ledger.get(message).cloned();
@@ -155,19 +164,28 @@ impl Store {
         }
     }
 
-    fn begin(&mut self, opened: &NewEntry) -> &Entry {
-        match self.ledger.entry(opened.message_id) {
-            Place::Vacant(place) => place.insert(Entry::begin(opened)),
-            Place::Occupied(place) => {
-                let entry = place.into_mut();
-                if entry.dedup_nonce.is_none() {
-                    entry.begin_recalled(opened);
-                } else if entry.is_replaced_by(opened) {
-                    *entry = Entry::begin(opened);
-                }
-                entry
-            }
+    fn begin(&mut self, opened: &NewEntry, evictions: Evictions) -> Option<Entry> {
+        let message = opened.message_id;
+        let known = self.ledger.get(&message).cloned();
+        if let Some(known) = &known
+            && !known.is_replaced_by(opened)
+        {
+            return Some(known.clone());
         }
+        if evictions == Evictions::Remembered
+            && self.remembers_eviction(&message, opened.dedup_nonce)
+        {
+            return None;
+        }
+        let entry = match known {
+            Some(mut recalled) if recalled.dedup_nonce.is_none() => {
+                recalled.begin_recalled(opened);
+                recalled
+            }
+            _ => Entry::begin(opened),
+        };
+        self.ledger.insert(message, entry.clone());
+        Some(entry)
     }
 
     /// A producer recalls a message.
@@ -234,7 +252,7 @@ impl Store {
     }
 
     /// Returns true if the ledger remembers that it evicted the entry of this job.
-    pub(crate) fn remembers_eviction(&self, message: &MessageId, dedup_nonce: u64) -> bool {
+    fn remembers_eviction(&self, message: &MessageId, dedup_nonce: u64) -> bool {
         self.evicted.get(&(*message, dedup_nonce)).copied().unwrap_or_default()
     }
 

@@ -16,18 +16,18 @@ use crate::index::support::{app, key};
 
 pub(crate) async fn the_first_to_begin_an_entry_decides_what_it_says(ledger: &dyn Ledger) {
     let first = new_entry();
-    let entry = ledger.begin(&first).await.unwrap();
+    let entry = ledger.begin(&first).await.unwrap().unwrap();
     assert_eq!((entry.dedup_nonce, entry.state()), (Some(u64::MAX), MessageState::Accepted));
     assert_eq!((entry.accepted_at, entry.expires_at), (first.accepted_at, Some(first.expires_at)));
     let second = NewEntry { dedup_nonce: 2, expires_at: UnixMillis::MAX, ..first.clone() };
-    assert_eq!(ledger.begin(&second).await.unwrap(), entry);
+    assert_eq!(ledger.begin(&second).await.unwrap().unwrap(), entry);
     assert_eq!(ledger.entry(&key(), &first.message_id).await.unwrap(), Some(entry));
 }
 
 pub(crate) async fn a_plan_known_from_the_start_needs_no_step_of_its_own(ledger: &dyn Ledger) {
     let planned = || NewEntry { plan: Some(partitions(1)), ..new_entry() };
     let (new, recalled) = (planned(), planned());
-    assert_eq!(ledger.begin(&new).await.unwrap().plan, Some(partitions(1)));
+    assert_eq!(ledger.begin(&new).await.unwrap().unwrap().plan, Some(partitions(1)));
     let plan = ledger.plan(&key(), &new.message_id, &partitions(5)).await.unwrap();
     assert_eq!(plan, Some(partitions(1)));
     ledger.advance(&key(), &new.message_id, &all_sent(0, 5)).await.unwrap();
@@ -37,7 +37,7 @@ pub(crate) async fn a_plan_known_from_the_start_needs_no_step_of_its_own(ledger:
     let early = EarlyRecall { accepted_at: recalled.accepted_at, keep_until: recalled.keep_until };
     let early = Recall { at: recalled.accepted_at, early: Some(early) };
     ledger.recall(&key(), &recalled.message_id, &early).await.unwrap();
-    assert_eq!(ledger.begin(&recalled).await.unwrap().plan, Some(partitions(1)));
+    assert_eq!(ledger.begin(&recalled).await.unwrap().unwrap().plan, Some(partitions(1)));
 }
 
 pub(crate) async fn the_first_plan_stays_in_force(ledger: &dyn Ledger) {
@@ -122,11 +122,15 @@ pub(crate) async fn a_claim_is_part_of_what_a_step_follows_on(ledger: &dyn Ledge
     let claim = Claim { epoch: 1, nonce: 2, delivery: 1, owner: u64::MAX };
     let new = NewEntry { plan: Some(partitions(1)), claim: Some(claim), ..new_entry() };
     let message = &new.message_id;
-    let entry = ledger.begin(&new).await.unwrap();
+    let entry = ledger.begin(&new).await.unwrap().unwrap();
     let begun = entry.partition(0).state;
     assert_eq!(begun, PartitionState { claim: Some(claim), ..PartitionState::default() });
     let another = NewEntry { claim: Some(Claim { owner: 1, ..claim }), ..new.clone() };
-    assert_eq!(ledger.begin(&another).await.unwrap(), entry, "the first to begin it owns it");
+    assert_eq!(
+        ledger.begin(&another).await.unwrap().unwrap(),
+        entry,
+        "the first to begin it owns it"
+    );
 
     let claimed = Claim { epoch: 2, nonce: 2, delivery: 2, owner: 9 };
     let claimed = PartitionState { claim: Some(claimed), ..begun };
@@ -168,9 +172,9 @@ pub(crate) async fn an_entry_is_replaced_only_by_a_job_that_names_its_nonce(ledg
     ledger.begin(&first).await.unwrap();
     ledger.advance(&key(), &first.message_id, &all_sent(0, 3)).await.unwrap();
     let other = NewEntry { dedup_nonce: 2, replaces: Some(1), ..first.clone() };
-    assert_eq!(ledger.begin(&other).await.unwrap().dedup_nonce, Some(u64::MAX));
+    assert_eq!(ledger.begin(&other).await.unwrap().unwrap().dedup_nonce, Some(u64::MAX));
     let named = NewEntry { dedup_nonce: 2, replaces: Some(u64::MAX), ..first.clone() };
-    let entry = ledger.begin(&named).await.unwrap();
+    let entry = ledger.begin(&named).await.unwrap().unwrap();
     assert_eq!((entry.dedup_nonce, entry.targeted, entry.partitions.len()), (Some(2), 0, 0));
     let late = ledger.advance(&key(), &first.message_id, &all_sent(0, 3)).await.unwrap();
     assert_eq!(

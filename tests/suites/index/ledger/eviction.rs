@@ -7,15 +7,15 @@ use push_ledger::{Ledger, recall_everywhere};
 use push_model::{
     ids::{AudienceKind, MessageId},
     ledger::{
-        Advance, AdvanceOutcome, Checkpoint, Counts, EvictionRound, Leftover, NewEntry, Outcomes,
-        PartitionState, Plan, RecallOutcome, RetryReason,
+        Advance, AdvanceOutcome, Checkpoint, Counts, EarlyRecall, Entry, EvictionRound, Leftover,
+        NewEntry, Outcomes, PartitionState, Plan, Recall, RecallOutcome, RetryReason,
     },
     time::UnixMillis,
 };
 
 use super::fill::{
-    APART, EACH, RETENTION, STEPS, beginning, entry, finish, kept, measure, new_entry, rounds,
-    rounds_at, write,
+    APART, EACH, RETENTION, STEPS, beginning, entry, finish, finish_new, kept, measure, new_entry,
+    rounds, rounds_at, write,
 };
 use crate::index::support::{app, key};
 
@@ -140,44 +140,111 @@ pub(crate) async fn a_push_that_was_tried_again_takes_no_more_than_others(ledger
     assert!(ratio < 2.0, "{of_retried} bytes, and {of_once} of as many others");
 }
 
-pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sent(
-    ledger: &dyn Ledger,
-) {
+pub(crate) async fn a_job_whose_closed_entry_was_evicted_does_not_begin_again(ledger: &dyn Ledger) {
     let [at_once, by_retry, open] = [(); 3].map(|()| MessageId::issue_named(&app()));
     finish(ledger, &key(), at_once).await;
     finish_by_retry(ledger, by_retry).await;
     ledger.begin(&new_entry(open)).await.unwrap();
-    let other_job = 7;
-    for message in [&at_once, &by_retry] {
-        assert!(!ledger.was_evicted(&key(), message, 0).await.unwrap(), "its entry is there");
-    }
     rounds(ledger, 0).await;
-    for message in [&at_once, &by_retry] {
-        assert_eq!(entry(ledger, message).await, None);
-        assert!(ledger.was_evicted(&key(), message, 0).await.unwrap());
-        assert!(!ledger.was_evicted(&key(), message, other_job).await.unwrap());
+    assert!(begin(ledger, open).await.is_some_and(|entry| !entry.is_closed()));
+    for message in [at_once, by_retry] {
+        assert_eq!(begin(ledger, message).await, None);
+        assert_eq!(entry(ledger, &message).await, None, "and leaves no entry");
+        // Another request with its idempotency key is another job.
+        let other_job = NewEntry { dedup_nonce: 7, ..new_entry(message) };
+        assert_eq!(ledger.begin(&other_job).await.unwrap(), Some(Entry::begin(&other_job)));
+        let ended = PartitionState::ENDED;
+        let outcomes = Outcomes { expired: 1, ..Outcomes::default() };
+        let counts = Counts { targeted: 1, outcomes, ..Counts::default() };
+        let from = Entry::begin(&other_job).partition(0).state;
+        let (dedup_nonce, partition, leftovers, keep_until) = (7, 0, None, None);
+        let step =
+            Advance { dedup_nonce, partition, from, to: ended, leftovers, counts, keep_until };
+        ledger.advance(&key(), &message, &step).await.unwrap();
+        // Even where it could take the place of that job.
+        let instead = NewEntry { replaces: Some(7), ..new_entry(message) };
+        assert_eq!(ledger.begin(&instead).await.unwrap(), None);
+        let kept = entry(ledger, &message).await.unwrap();
+        assert_eq!((kept.dedup_nonce, kept.outcomes.expired), (Some(7), 1));
     }
-    assert!(!ledger.was_evicted(&key(), &open, 0).await.unwrap());
-    assert!(!ledger.was_evicted(&key(), &MessageId::issue_named(&app()), 0).await.unwrap());
+    let waiting = MessageId::issue_named(&app());
+    assert_eq!(begin(ledger, waiting).await, Some(Entry::begin(&new_entry(waiting))));
+}
 
+pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sent(
+    ledger: &dyn Ledger,
+) {
     // With a time to live of 0 or by a clock that is behind, it is sent shortly after its expiry.
     let just_expired = MessageId::issue_named(&app());
     finish(ledger, &key(), just_expired).await;
+    let broadcast = MessageId::issue(&app(), AudienceKind::Broadcast);
+    let plan = Plan::of(push_model::device::TransportKind::Mqtt, vec![Vec::new()]);
+    let of_broadcast = NewEntry { plan: Some(plan), ..new_entry(broadcast) };
+    finish_new(ledger, &of_broadcast).await;
     let shortly_after = UnixMillis::now().plus(Duration::from_mins(60)).plus_seconds(30);
     rounds_at(ledger, 0, shortly_after).await;
-    assert!(ledger.was_evicted(&key(), &just_expired, 0).await.unwrap());
+    assert_eq!(begin(ledger, just_expired).await, None);
+    assert_eq!(ledger.begin(&of_broadcast).await.unwrap(), None);
+    for message in [just_expired, broadcast] {
+        assert_eq!(entry(ledger, &message).await, None);
+    }
 
     // What has expired long ago is not sent again, so nothing has to be remembered of it.
     let expired = MessageId::issue_named(&app());
     finish(ledger, &key(), expired).await;
     rounds_at(ledger, 0, UnixMillis::now().plus(Duration::from_hours(2))).await;
     assert_eq!(entry(ledger, &expired).await, None);
-    assert!(!ledger.was_evicted(&key(), &expired, 0).await.unwrap());
+    assert!(begin(ledger, expired).await.is_some());
+}
+
+pub(crate) async fn no_job_begins_again_while_its_entry_is_being_evicted(ledger: &dyn Ledger) {
+    const PUSHES: usize = 300;
+    let messages: Vec<_> = (0..PUSHES).map(|_| MessageId::issue_named(&app())).collect();
+    let key = key();
+    join_all(messages.iter().map(|message| finish(ledger, &key, *message))).await;
+    let again = async || {
+        let begun = join_all(messages.iter().map(|message| begin(ledger, *message))).await;
+        let there = begun.iter().flatten();
+        assert!(there.clone().all(Entry::is_closed), "one began again");
+        there.count()
+    };
+    let evict = rounds(ledger, 0);
+    tokio::pin!(evict);
+    let mut is_evicted = false;
+    while again().await > 0 || !is_evicted {
+        tokio::select! {
+            biased;
+            _ = &mut evict, if !is_evicted => is_evicted = true,
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    let left = join_all(messages.iter().map(|message| entry(ledger, message))).await;
+    assert_eq!(left.iter().flatten().count(), 0);
+}
+
+pub(crate) async fn a_recall_does_not_let_a_job_begin_again_whose_entry_was_evicted(
+    ledger: &dyn Ledger,
+) {
+    let message = MessageId::issue_named(&app());
+    finish(ledger, &key(), message).await;
+    rounds(ledger, 0).await;
+    let at = UnixMillis::now();
+    let early = EarlyRecall { accepted_at: at, keep_until: at.plus(RETENTION.named) };
+    let outcome =
+        ledger.recall(&key(), &message, &Recall { at, early: Some(early) }).await.unwrap();
+    assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
+    assert_eq!(begin(ledger, message).await, None, "its device would count as recalled");
+    let kept = entry(ledger, &message).await.unwrap();
+    assert_eq!((kept.dedup_nonce, kept.recalled_at), (None, Some(at)));
+}
+
+async fn begin(ledger: &dyn Ledger, message: MessageId) -> Option<Entry> {
+    ledger.begin(&new_entry(message)).await.unwrap()
 }
 
 /// Sends a message to one device, at the second try.
 async fn finish_by_retry(ledger: &dyn Ledger, message: MessageId) {
-    let entry = ledger.begin(&new_entry(message)).await.unwrap();
+    let entry = ledger.begin(&new_entry(message)).await.unwrap().unwrap();
     let begun = entry.partition(0).state;
     let waits = PartitionState { step: 1, checkpoint: Checkpoint::End, ..begun };
     let due_at = UnixMillis::now();

@@ -55,11 +55,15 @@ pub(super) fn new_entry(message_id: MessageId) -> NewEntry {
 
 /// Begins the entry of an app's message to one device, and closes it.
 pub(super) async fn finish(ledger: &dyn Ledger, app: &AppKey, message: MessageId) {
-    let new = NewEntry { app: app.clone(), ..new_entry(message) };
-    let entry = ledger.begin(&new).await.unwrap();
+    finish_new(ledger, &NewEntry { app: app.clone(), ..new_entry(message) }).await;
+}
+
+/// Begins an entry of one partition, with one device, and closes it.
+pub(super) async fn finish_new(ledger: &dyn Ledger, new: &NewEntry) {
+    let entry = ledger.begin(new).await.unwrap().unwrap();
     let outcomes = Outcomes { sent: 1, ..Outcomes::default() };
     let step = Advance {
-        dedup_nonce: 0,
+        dedup_nonce: new.dedup_nonce,
         partition: 0,
         from: entry.partition(0).state,
         to: PartitionState::ENDED,
@@ -67,7 +71,7 @@ pub(super) async fn finish(ledger: &dyn Ledger, app: &AppKey, message: MessageId
         counts: Counts { targeted: 1, outcomes, ..Counts::default() },
         keep_until: None,
     };
-    let advanced = ledger.advance(app, &message, &step).await.unwrap();
+    let advanced = ledger.advance(&new.app, &new.message_id, &step).await.unwrap();
     assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
 }
 

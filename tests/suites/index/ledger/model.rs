@@ -183,7 +183,7 @@ pub(crate) async fn every_engine_keeps_what_the_model_keeps(ledger: &dyn Ledger)
                 0..3 => {
                     let new = steps.new_entry();
                     let expected = model.begin(&new);
-                    let entry = ledger.begin(&new).await.unwrap();
+                    let entry = ledger.begin(&new).await.unwrap().unwrap();
                     assert_eq!(entry, expected, "{at}: {new:?}");
                 }
                 3..9 => {

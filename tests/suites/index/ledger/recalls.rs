@@ -56,7 +56,7 @@ pub(crate) async fn a_message_that_expired_unsent_can_be_recalled_and_is_not_rep
     let RecallOutcome::Recalled(entry) = outcome else { panic!("{outcome:?}") };
     assert_eq!((entry.recalled_at, entry.outcomes.expired), (Some(when), 3));
     let second = NewEntry { dedup_nonce: 2, replaces: Some(u64::MAX), ..first.clone() };
-    assert_eq!(ledger.begin(&second).await.unwrap().dedup_nonce, Some(u64::MAX));
+    assert_eq!(ledger.begin(&second).await.unwrap().unwrap().dedup_nonce, Some(u64::MAX));
 }
 
 pub(crate) async fn a_message_can_be_recalled_before_it_begins(ledger: &dyn Ledger) {
@@ -71,11 +71,11 @@ pub(crate) async fn a_message_can_be_recalled_before_it_begins(ledger: &dyn Ledg
     assert_eq!((noted.accepted_at, noted.expires_at), (new.accepted_at, None));
     assert_eq!(ledger.entry(&key(), message).await.unwrap(), Some(noted));
 
-    let entry = ledger.begin(&new).await.unwrap();
+    let entry = ledger.begin(&new).await.unwrap().unwrap();
     assert_eq!((entry.dedup_nonce, entry.expires_at), (Some(u64::MAX), Some(new.expires_at)));
     assert_eq!(entry.recalled_at, Some(when), "it begins recalled");
     let second = NewEntry { dedup_nonce: 2, ..new.clone() };
-    assert_eq!(ledger.begin(&second).await.unwrap(), entry);
+    assert_eq!(ledger.begin(&second).await.unwrap().unwrap(), entry);
     ledger.plan(&key(), message, &partitions(1)).await.unwrap();
     assert_eq!(ledger.advance(&key(), message, &all_sent(0, 5)).await.unwrap(), BUT_RECALLED);
 }
@@ -88,7 +88,7 @@ pub(crate) async fn an_early_recall_counts_in_its_own_app_only(ledger: &dyn Ledg
     let early = Recall { at: new.accepted_at, early: Some(early) };
     ledger.recall(&other, message, &early).await.unwrap();
     assert_eq!(ledger.entry(&key(), message).await.unwrap(), None);
-    assert_eq!(ledger.begin(&new).await.unwrap().recalled_at, None);
+    assert_eq!(ledger.begin(&new).await.unwrap().unwrap().recalled_at, None);
     let outcome = ledger.recall(&other, message, &early).await.unwrap();
     assert!(matches!(outcome, RecallOutcome::Recalled(_)), "its own entry: {outcome:?}");
     assert_eq!(ledger.entry(&key(), message).await.unwrap().unwrap().recalled_at, None);

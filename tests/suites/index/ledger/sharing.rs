@@ -116,9 +116,9 @@ pub(crate) async fn thousands_of_made_up_ids_of_one_page_cost_their_own_app_only
     let recalled = Recall { at: now, early: recall.early };
     let outcome = ledger.recall(&quiet, &victim, &recalled).await.unwrap();
     assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
-    let begun = ledger.begin(&entry_of(&quiet, victim)).await.unwrap();
+    let begun = ledger.begin(&entry_of(&quiet, victim)).await.unwrap().unwrap();
     assert_eq!(begun.recalled_at, Some(now), "the worker learns of the recall");
-    assert_eq!(ledger.begin(&entry_of(&quiet, victim)).await.unwrap(), begun);
+    assert_eq!(ledger.begin(&entry_of(&quiet, victim)).await.unwrap().unwrap(), begun);
     assert_eq!(neighbour.page_and_field(AppTag::of(&quiet)).0, page);
     finish(ledger, &quiet, neighbour).await;
     let entry = ledger.entry(&quiet, &neighbour).await.unwrap().unwrap();
@@ -158,6 +158,6 @@ pub(crate) async fn an_app_sees_no_entry_of_an_earlier_one_of_its_name(ledger: &
     assert!(matches!(outcome, RecallOutcome::Recalled(_)), "{outcome:?}");
     let entry = ledger.entry(&earlier, &other).await.unwrap().unwrap();
     assert_eq!((entry.recalled_at, entry.dedup_nonce), (None, Some(0)));
-    let begun = ledger.begin(&entry_of(&later, message)).await.unwrap();
+    let begun = ledger.begin(&entry_of(&later, message)).await.unwrap().unwrap();
     assert!(!begun.is_closed(), "the later app's message is begun, not taken for a copy");
 }

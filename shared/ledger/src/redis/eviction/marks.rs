@@ -2,13 +2,10 @@
 //!
 //! A closed entry may be evicted while the queue message that closed it is not yet acknowledged. If
 //! that is delivered again, the missing entry looks as if nothing had been sent. So each stripe has a
-//! short list with the marks of the entries that were evicted last.
+//! short list with the marks of the entries that were evicted last. The scripts that begin an entry
+//! look for its mark (`scripts/pages.lua`): the list has the hash tag of the pages.
 
-use push_model::{app::AppKey, ids::MessageId, ledger::eviction_mark};
-use push_store::{
-    IndexError,
-    redis::{connection::reply, keys::StripeKeys},
-};
+use push_store::{IndexError, redis::keys::StripeKeys};
 
 use crate::{ledger::EVICTION_KEPT, redis::RedisLedger};
 
@@ -35,23 +32,5 @@ impl RedisLedger {
             Ok(_) | Err(IndexError::Refused(_)) => Ok(()),
             Err(error) => Err(error),
         }
-    }
-
-    /// Returns true if the stripe of this message has the mark of the job.
-    pub(super) async fn has_mark(
-        &self,
-        app: &AppKey,
-        message: &MessageId,
-        dedup_nonce: u64,
-    ) -> Result<bool, IndexError> {
-        let mut read = redis::cmd("LRANGE");
-        read.arg(self.keys.message(app, message).evicted()).arg(0).arg(MOST - 1);
-        let mark = eviction_mark(message, dedup_nonce);
-        for known in reply::list(self.quick.read(&read).await?)? {
-            if reply::number(known)? == Some(mark) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }

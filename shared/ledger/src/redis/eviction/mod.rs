@@ -168,13 +168,4 @@ impl LedgerBounds for RedisLedger {
         }
         Ok(latest)
     }
-
-    async fn was_evicted(
-        &self,
-        app: &AppKey,
-        message: &MessageId,
-        dedup_nonce: u64,
-    ) -> Result<bool, IndexError> {
-        self.has_mark(app, message, dedup_nonce).await
-    }
 }

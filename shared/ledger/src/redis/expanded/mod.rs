@@ -11,13 +11,16 @@ use push_model::{
     ids::{AppId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, NewEntry, PartitionState, PartitionView, Plan, Recall,
-        record,
+        eviction_mark, record,
     },
     time::UnixMillis,
 };
 use push_store::{
     IndexError,
-    redis::{connection::reply, keys::MessageKeys},
+    redis::{
+        connection::reply,
+        keys::{MessageKeys, StripeKeys},
+    },
 };
 use redis::Value;
 
@@ -33,8 +36,8 @@ use super::{
 use crate::redis::RedisLedger;
 
 impl RedisLedger {
-    /// Begins an expanded entry, or reads what is stored. `replaced` is the record that the entry
-    /// replaces.
+    /// Begins an expanded entry, or reads what is stored, unless the eviction of the same job's entry
+    /// is remembered. `replaced` is the record that the entry replaces.
     pub(in crate::redis) async fn begin_expanded(
         &self,
         keys: &MessageKeys,
@@ -42,11 +45,14 @@ impl RedisLedger {
         replaced: Option<&[u8]>,
     ) -> Result<StoredEntry, IndexError> {
         let overflow = keys.overflow_page();
-        let keys_of_call = [&keys.expanded_entry(), &keys.page, &keys.expanded_pages(), &overflow];
+        let evicted = StripeKeys::evicted_of(&keys.page);
+        let keys_of_call =
+            [&keys.expanded_entry(), &keys.page, &keys.expanded_pages(), &overflow, &evicted];
         let mut begin = self.scripts.begin_expanded.call(&keys_of_call.map(String::as_str));
         begin.arg(new.keep_until.0).arg(KEEP_AT_LEAST.as_secs() * 1000);
         begin.arg(new.replaces.map(|dedup_nonce| dedup_nonce.to_string()).unwrap_or_default());
         begin.arg(&keys.field.0).arg(&record::STUB).arg(replaced.unwrap_or_default());
+        begin.arg(eviction_mark(&new.message_id, new.dedup_nonce));
         for (field, value) in fields_of(&Entry::begin(new))? {
             begin.arg(field).arg(value);
         }

@@ -10,6 +10,16 @@ local function clock()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
+-- Returns true if a mark is among those of entries that were evicted lately, in the list with this key.
+local marks
+local function is_evicted(list, mark)
+  if not marks then
+    marks = {}
+    for _, known in ipairs(redis.call('LRANGE', list, 0, -1)) do marks[known] = true end
+  end
+  return marks[mark] == true
+end
+
 -- Keeps a page until `wanted` at least. If the page is new, it is added to the list of the pages of
 -- its stripe, with the time of that. Its name in the list is cut out of its key, so that the script
 -- needs no further argument and the two cannot differ (keys.rs reads such names).

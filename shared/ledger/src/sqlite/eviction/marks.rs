@@ -1,7 +1,8 @@
 //! Remembering evicted entries for a while.
 //!
 //! A closed entry may be evicted while the queue message that closed it is not yet acknowledged. If
-//! that is delivered again, the missing entry looks as if nothing had been sent.
+//! that is delivered again, the missing entry looks as if nothing had been sent. So the transaction
+//! that evicts an entry adds its mark, and one that would begin an entry looks for it.
 
 use push_model::{
     ids::MessageId,

@@ -37,7 +37,7 @@ async fn an_expired_entry_is_missing_at_once_and_its_rows_go_with_the_next_round
     assert_eq!(ledger.entry(&key(), &over).await.unwrap(), None);
     let step = step(&Entry::begin(&named_push(over)), 0, PartitionState::ENDED);
     assert_eq!(ledger.advance(&key(), &over, &step).await.unwrap(), AdvanceOutcome::Unknown);
-    let again = ledger.begin(&named_push(over)).await.unwrap();
+    let again = ledger.begin(&named_push(over)).await.unwrap().unwrap();
     assert_eq!(again, Entry::begin(&named_push(over)), "it begins anew");
     assert_eq!(rows(&dir), [("begun", 1)]);
 }

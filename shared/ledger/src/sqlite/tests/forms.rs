@@ -7,7 +7,7 @@ async fn an_entry_moves_to_the_form_that_it_fits_into() {
     let dir = TempDir::new().unwrap();
     let ledger = open(&dir).await;
     for (message, table) in [(issued(), "finished"), (derived(1), "finished_derived")] {
-        let entry = ledger.begin(&named_push(message)).await.unwrap();
+        let entry = ledger.begin(&named_push(message)).await.unwrap().unwrap();
         assert_eq!(rows(&dir), [("begun", 1)]);
         let entry = advance(&ledger, &entry, &put_off(&entry)).await;
         assert_eq!((entry.pending(), entry.partition(0).leftovers.len()), (1, 1));
@@ -33,7 +33,7 @@ async fn a_record_belongs_to_its_app() {
     let message = issued();
     let other = AppKey::first("other".parse().unwrap());
     let recall = Recall { at: UnixMillis::now(), early: None };
-    let begun = ledger.begin(&named_push(message)).await.unwrap();
+    let begun = ledger.begin(&named_push(message)).await.unwrap().unwrap();
     for ended in [false, true] {
         if ended {
             advance(&ledger, &begun, &step(&begun, 0, PartitionState::ENDED)).await;
@@ -62,7 +62,7 @@ async fn the_sum_of_what_entries_take_is_kept_with_every_change() {
             let recall = Recall { at: UnixMillis::now(), early: Some(early) };
             ledger.recall(&key(), &message, &recall).await.unwrap();
         }
-        let entry = ledger.begin(&of_kind).await.unwrap();
+        let entry = ledger.begin(&of_kind).await.unwrap().unwrap();
         if number % 4 == 0 {
             advance(&ledger, &entry, &put_off(&entry)).await;
         } else if number % 7 != 0 {

@@ -110,7 +110,7 @@ async fn advance(ledger: &SqliteLedger, entry: &Entry, step: &Advance) -> Entry 
 }
 
 async fn finish(ledger: &SqliteLedger, new: &NewEntry) -> Entry {
-    let mut entry = ledger.begin(new).await.unwrap();
+    let mut entry = ledger.begin(new).await.unwrap().unwrap();
     for partition in 0..new.plan.as_ref().unwrap().partitions.len() as u32 {
         let step = step(&entry, partition, PartitionState::ENDED);
         entry = advance(ledger, &entry, &step).await;

@@ -8,7 +8,7 @@ async fn fill(ledger: &SqliteLedger, ids: Vec<MessageId>) {
     let write = move |sql: &Connection| {
         for message in ids {
             let rows = LedgerRows::writing(sql, ledger_id, &key(), message, UnixMillis::now())?;
-            let entry = rows.begin(&named_push(message))?;
+            let entry = rows.begin(&named_push(message))?.unwrap();
             rows.advance(&step(&entry, 0, PartitionState::ENDED))?;
         }
         Ok(())
@@ -47,7 +47,7 @@ async fn what_broadcasts_take_is_about_what_is_said() {
         for _ in 0..COUNT {
             let message = MessageId::issue(&app(), AudienceKind::Broadcast);
             let rows = LedgerRows::writing(sql, ledger_id, &key(), message, UnixMillis::now())?;
-            let entry = rows.begin(&broadcast(message))?;
+            let entry = rows.begin(&broadcast(message))?.unwrap();
             for partition in 0..8 {
                 rows.advance(&step(&entry, partition, PartitionState::ENDED))?;
             }
