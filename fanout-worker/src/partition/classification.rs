@@ -22,7 +22,7 @@ pub(crate) struct PriorAttempts {
     pub(crate) attempt: u32,
     /// Tries that ended as [`Outcome::Undecided`].
     pub(crate) unanswered: u32,
-    /// Times that their transport was busy. These are not tries.
+    /// Times that their transport was busy or unavailable. These are not tries.
     pub(crate) throttled: u32,
 }
 
@@ -195,9 +195,9 @@ pub(crate) fn classify<'a>(
     };
     // A device that was not handed over was not tried.
     add(prior, rules.now, stopped);
-    add(prior, rules.due(0, Duration::ZERO), away);
+    let after = PriorAttempts { throttled: throttled.saturating_add(1), ..prior };
+    add(after, rules.due(throttled, Duration::ZERO), away);
     for (wanted, clients) in busy {
-        let after = PriorAttempts { throttled: throttled.saturating_add(1), ..prior };
         add(after, rules.due(throttled, wanted), clients);
     }
     for (wanted, clients) in failed {
