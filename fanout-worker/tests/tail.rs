@@ -50,6 +50,8 @@ const DEADLINE: Duration = Duration::from_secs(90);
 #[derive(Debug, Default)]
 struct Slow {
     unanswered: bool,
+    /// The server of these devices is away instead.
+    away: bool,
     /// The first try of some devices finds it busy.
     busy: bool,
     tries: Mutex<BTreeMap<String, u32>>,
@@ -81,7 +83,9 @@ impl Transport for Slow {
         sleep(LATENCY).await;
         let mut outcomes = Vec::new();
         for (device, target) in targets.iter().enumerate() {
-            if self.is_silent(target) {
+            if self.is_silent(target) && self.away {
+                outcomes.push(Outcome::Later(RetryReason::TransportAway, None));
+            } else if self.is_silent(target) {
                 outcomes.push(Outcome::Undecided);
             } else if self.is_busy(target) {
                 sending.answer(device, Outcome::Later(RetryReason::Busy, None));
@@ -243,6 +247,13 @@ async fn hurries(busy: bool, pace: Option<u32>) {
         let took = broadcast(Broadcast { devices: 1000, transport, pace, min_slots }).await;
         assert!(took < TIME_OUT / 2, "{took:?} with partitions of {min_slots} slots or more");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_whose_server_is_away_hold_up_no_others_of_their_partition() {
+    let transport = Slow { unanswered: true, away: true, ..Slow::default() };
+    // It lasts longer than the first of them wait.
+    broadcast(Broadcast { devices: DEVICES, transport, pace: None, min_slots: ALONE }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

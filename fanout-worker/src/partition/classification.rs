@@ -22,7 +22,7 @@ pub(crate) struct PriorAttempts {
     pub(crate) attempt: u32,
     /// Tries that ended as [`Outcome::Undecided`].
     pub(crate) unanswered: u32,
-    /// Times that their transport was busy. These are not tries.
+    /// Times that their transport was busy or unavailable. These are not tries.
     pub(crate) throttled: u32,
 }
 
@@ -56,6 +56,8 @@ pub(crate) struct RetryRules {
     limits: RetryLimits,
     /// When the batch was handed to the transports. A device that registered since is not gone.
     handed_over_at: UnixMillis,
+    /// By how much this clock, the clocks of registrations and those of providers may differ.
+    clock_allowance: Duration,
     now: UnixMillis,
     /// No retry is put off past the deadline, so that expired devices are counted soon.
     deadline: UnixMillis,
@@ -70,6 +72,7 @@ impl RetryRules {
             policy: context.retry,
             limits: context.retry_limits,
             handed_over_at,
+            clock_allowance: context.run.clock_allowance,
             now: context.now(),
             deadline,
             jitter: context.jitter(),
@@ -158,7 +161,10 @@ pub(crate) fn classify<'a>(
                     transport: target.transport,
                     token: target.token.clone(),
                     // A provider's clock may be ahead of ours, or be wrong.
-                    since: since.unwrap_or(UnixMillis::MAX).min(rules.handed_over_at),
+                    since: since
+                        .unwrap_or(UnixMillis::MAX)
+                        .min(rules.handed_over_at)
+                        .minus(rules.clock_allowance),
                 });
             }
             Outcome::NotSent => stopped.push(client()),
@@ -195,9 +201,9 @@ pub(crate) fn classify<'a>(
     };
     // A device that was not handed over was not tried.
     add(prior, rules.now, stopped);
-    add(prior, rules.due(0, Duration::ZERO), away);
+    let after = PriorAttempts { throttled: throttled.saturating_add(1), ..prior };
+    add(after, rules.due(throttled, Duration::ZERO), away);
     for (wanted, clients) in busy {
-        let after = PriorAttempts { throttled: throttled.saturating_add(1), ..prior };
         add(after, rules.due(throttled, wanted), clients);
     }
     for (wanted, clients) in failed {
@@ -228,19 +234,23 @@ mod tests {
             policy: RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60) },
             limits: RetryLimits { attempts: 3, backlog: 10 },
             handed_over_at: UnixMillis(900),
+            clock_allowance: Duration::ZERO,
             now: UnixMillis(1000),
             deadline: UnixMillis(deadline),
             jitter: 1.0,
         }
     }
 
-    fn classified(answers: &[Outcome], attempt: u32, deadline: u64) -> BatchResult {
-        let target = |n| Target {
+    fn target(n: usize) -> Target {
+        Target {
             client_id: format!("d{n}").parse().unwrap(),
             transport: TransportKind::Mqtt,
             token: None,
             epoch: RegistrationEpoch::default(),
-        };
+        }
+    }
+
+    fn classified(answers: &[Outcome], attempt: u32, deadline: u64) -> BatchResult {
         let targets: Vec<Target> = (0..answers.len()).map(target).collect();
         let prior = PriorAttempts { attempt, ..PriorAttempts::default() };
         classify(&targets, answers.iter().copied(), prior, &rules(deadline))
@@ -260,6 +270,18 @@ mod tests {
         assert_eq!(result.not_sent, None);
         let left = result.leftovers.iter().map(|l| (l.attempt, l.unanswered, l.due_at.0));
         assert_eq!(left.collect::<Vec<_>>(), [(0, 0, 8000), (1, 1, 2000)]);
+    }
+
+    #[test]
+    fn a_device_that_registered_again_by_a_clock_that_is_behind_is_not_gone() {
+        let rules = RetryRules { clock_allowance: Duration::from_millis(100), ..rules(100_000) };
+        let since = |since| {
+            let (target, prior) = (target(0), PriorAttempts::default());
+            classify([&target], [Outcome::Gone(since)], prior, &rules).gone.remove(0).since.0
+        };
+        // It was handed over at 900, and the clock of a registration since may show 800.
+        let by_provider = |at| since(Some(UnixMillis(at)));
+        assert_eq!([since(None), by_provider(5000), by_provider(500)], [800, 800, 400]);
     }
 
     #[test]
@@ -301,12 +323,7 @@ mod tests {
     #[test]
     fn a_device_whose_transport_is_busy_uses_up_no_try_and_waits_longer_each_time() {
         let mut prior = PriorAttempts { attempt: 2, ..PriorAttempts::default() };
-        let target = Target {
-            client_id: "d".parse().unwrap(),
-            transport: TransportKind::Mqtt,
-            token: None,
-            epoch: RegistrationEpoch::default(),
-        };
+        let target = target(0);
         let mut waits = Vec::new();
         for _ in 0..9 {
             let busy = [Outcome::Later(RetryReason::Busy, None)];

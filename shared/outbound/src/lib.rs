@@ -15,6 +15,7 @@
 //! - [`connect`]: resolve, check, connect, proxy, TLS
 //! - `connection`: one connection with HTTP/2 or HTTP/1.1, its limit, its pings
 //! - `pool`: the connections to one origin, and who waits for them
+//! - `permits`: the connections of the process, and who gets the next one
 //! - `shared`: all pools, and the bounds of the process
 //! - [`client`]: sending a request
 //! - [`exchange`]: what is known of it afterwards
@@ -27,6 +28,7 @@ mod connection;
 pub mod error;
 pub mod exchange;
 pub mod origin;
+mod permits;
 mod pool;
 mod shared;
 

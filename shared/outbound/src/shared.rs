@@ -10,10 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout},
-};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -22,6 +19,7 @@ use crate::{
     error::{Step, Unreachable, Why},
     exchange::NotProcessed,
     origin::{Origin, Owner},
+    permits::{Permit, Permits},
     pool::Pool,
 };
 
@@ -42,7 +40,8 @@ pub struct Limits {
     /// The most connections to one origin and key.
     pub connections_per_origin: usize,
     /// The most connections of the process. A quarter of them is the operator's, so that tenants'
-    /// servers, which may hang, cannot keep the providers out.
+    /// servers, which may hang, cannot keep the providers out. A key gets another one only while it
+    /// has fewer than are free.
     pub connections: usize,
     /// The most origins of tenants, and of the operator, whose connections and failures are
     /// remembered.
@@ -88,8 +87,8 @@ pub(crate) struct Shared {
     pub(crate) cancel: CancellationToken,
     pub(crate) counts: Counters,
     jitter: Jitter,
-    operator_permits: Arc<Semaphore>,
-    tenant_permits: Arc<Semaphore>,
+    operator_permits: Arc<Permits>,
+    tenant_permits: Arc<Permits>,
     pools: Mutex<Pools>,
 }
 
@@ -120,8 +119,8 @@ impl Shared {
             tasks: TaskTracker::new(),
             cancel: CancellationToken::new(),
             counts: Counters::default(),
-            operator_permits: Arc::new(Semaphore::new(operators)),
-            tenant_permits: Arc::new(Semaphore::new(tenants)),
+            operator_permits: Permits::new(operators),
+            tenant_permits: Permits::new(tenants),
             pools: Mutex::default(),
         }
     }
@@ -132,7 +131,7 @@ impl Shared {
 
     pub(crate) fn counts(&self) -> Counts {
         let permits = [&self.operator_permits, &self.tenant_permits];
-        let free: usize = permits.iter().map(|permits| permits.available_permits()).sum();
+        let free: usize = permits.iter().map(|permits| permits.free()).sum();
         Counts {
             connections: self.limits.connections.saturating_sub(free),
             connects_failed: self.counts.connects_failed.load(Ordering::Relaxed),
@@ -149,7 +148,8 @@ impl Shared {
     }
 
     /// Returns the pool of the place. If there are too many, the one that was not used for longest
-    /// is forgotten, and its connections are closed.
+    /// is forgotten, and its connections are closed. A key whose servers all hang leaves pools to others,
+    /// as it leaves [`Permits`] to them.
     pub(crate) fn pool(self: &Arc<Self>, place: &Place) -> Result<Arc<Pool>, NotProcessed> {
         let mut evicted = None;
         let mut pools = self.pools();
@@ -162,12 +162,18 @@ impl Shared {
         }
         if peers.len() >= self.limits.origins {
             // A pool that is held elsewhere has requests, or is connecting.
-            let unused = peers.iter().filter(|(_, pool)| Arc::strong_count(pool) == 1);
+            let in_use = |pool: &Arc<Pool>| Arc::strong_count(pool) > 1;
+            let used = peers.values().filter(|pool| in_use(pool)).count();
+            let of_key = peers.iter().filter(|(other, pool)| other.1 == place.1 && in_use(pool));
+            if of_key.count() >= peers.len().saturating_sub(used) {
+                return Err(NotProcessed::Full);
+            }
+            let unused = peers.iter().filter(|(_, pool)| !in_use(pool));
             let oldest = unused.min_by_key(|(_, pool)| pool.used());
             let oldest = oldest.map(|(place, _)| Arc::clone(place)).ok_or(NotProcessed::Full)?;
             evicted = peers.remove(&oldest);
         }
-        let pool = Arc::new(Pool::new(place.0.clone(), Arc::clone(self)));
+        let pool = Arc::new(Pool::new(Arc::clone(place), Arc::clone(self)));
         peers.insert(Arc::clone(place), Arc::clone(&pool));
         drop(pools);
         drop(evicted);
@@ -175,26 +181,33 @@ impl Shared {
     }
 
     /// Waits for the right to one more connection, for which one that is not used is closed.
-    pub(crate) async fn permit(&self, owner: Owner) -> Result<OwnedSemaphorePermit, Unreachable> {
+    pub(crate) async fn permit(&self, place: &Place) -> Result<Permit, Unreachable> {
+        let (owner, key) = (place.0.owner(), &place.1);
         let permits = match owner {
             Owner::Operator => &self.operator_permits,
             Owner::Tenant => &self.tenant_permits,
         };
-        if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+        if let Some(permit) = permits.try_take(key) {
             return Ok(permit);
         }
-        self.close_longest_idle(owner);
-        match timeout(PERMIT_WAIT, Arc::clone(permits).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(Step::Connect.failed(Why::TooMany)),
-        }
+        self.close_longest_idle(owner, key, permits);
+        let permit = permits.take(key, Instant::now() + PERMIT_WAIT).await;
+        permit.ok_or_else(|| Step::Connect.failed(Why::TooMany))
     }
 
-    fn close_longest_idle(&self, owner: Owner) {
-        let pools: Vec<_> = self.pools().of(owner).values().cloned().collect();
-        let idle = pools.iter().filter_map(|pool| Some((pool.longest_idle()?, pool)));
-        let longest: Option<((Instant, u64), _)> = idle.min_by_key(|(idle, _)| *idle);
-        if let Some(((_, id), pool)) = longest {
+    /// Closes the connection that is idle for longest, of this key or of one that has more connections.
+    fn close_longest_idle(&self, owner: Owner, key: &PoolKey, permits: &Permits) {
+        let pools: Vec<_> = {
+            let mut pools = self.pools();
+            let each = pools.of(owner).iter();
+            each.map(|(place, pool)| (Arc::clone(place), Arc::clone(pool))).collect()
+        };
+        let most = permits.used(key);
+        let may_close = |other: &PoolKey| other == key || permits.used(other) > most;
+        let idle =
+            pools.iter().filter_map(|(place, pool)| Some((pool.longest_idle()?, place, pool)));
+        let idle = idle.filter(|(_, place, _)| may_close(&place.1));
+        if let Some(((_, id), _, pool)) = idle.min_by_key(|(idle, ..)| *idle) {
             pool.retire(id, End::Ours);
         }
     }

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 
 use super::{World, apns_token, everyone, fcm_token, one_copy_each};
 
+/// Devices that registered less than the clocks' allowance ago are not removed as gone.
+const EXACT_CLOCKS: &[&str] = &["--clock-allowance", "0s"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_that_fcm_does_not_know_any_more_is_removed_and_counts_as_gone() {
     let world = World::with_fcm(50).await;
@@ -20,7 +23,7 @@ async fn a_device_that_fcm_does_not_know_any_more_is_removed_and_counts_as_gone(
         true => Reply::answer(404, fcm_error(404, "UNREGISTERED")),
         false => Reply::taken(),
     });
-    let _worker = world.worker(&[]).await;
+    let _worker = world.worker(EXACT_CLOCKS).await;
     let ledger = world.broadcast().await;
     assert_eq!((&ledger["sent"], &ledger["failed"]["gone"]), (&49.into(), &1.into()), "{ledger}");
     eventually("it is removed", DEADLINE, async || match world.devices().await {
@@ -140,7 +143,7 @@ async fn apns_removes_who_unregistered_and_never_who_has_a_bad_token() {
             Reply::taken()
         }
     });
-    let _worker = world.worker(&[]).await;
+    let _worker = world.worker(EXACT_CLOCKS).await;
     let ledger = world.broadcast().await;
     assert_eq!((&ledger["sent"], &ledger["failed"]["gone"]), (&18.into(), &1.into()), "{ledger}");
     eventually("one is removed", DEADLINE, async || match world.devices().await {
@@ -162,7 +165,7 @@ async fn a_webhook_answers_for_each_of_its_devices() {
         ("webhook-3", 0..3) => Reply::outcome(json!({"status": "retry", "after": 1})),
         _ => Reply::taken(),
     });
-    let _worker = world.worker(&[]).await;
+    let _worker = world.worker(EXACT_CLOCKS).await;
     let ledger = world.broadcast().await;
     assert_eq!(ledger["sent"], 148, "{ledger}");
     assert_eq!(ledger["failed"], json!({"gone": 1, "refused": 1}), "{ledger}");
@@ -184,7 +187,7 @@ async fn a_browser_whose_subscription_ended_is_removed_for_404_and_410() {
         "5" => Reply::answer(410, ""),
         _ => Reply::taken(),
     });
-    let _worker = world.worker(&[]).await;
+    let _worker = world.worker(EXACT_CLOCKS).await;
     let ledger = world.broadcast().await;
     assert_eq!((&ledger["sent"], &ledger["failed"]["gone"]), (&18.into(), &2.into()), "{ledger}");
     eventually("both are removed", DEADLINE, async || match world.devices().await {

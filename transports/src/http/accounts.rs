@@ -3,7 +3,10 @@
 use std::{
     fmt,
     num::NonZeroU32,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -68,6 +71,8 @@ pub(super) struct Accounts<P: Provider> {
     quota: Option<SharedQuota>,
     by_app: Cache<AppKey, Arc<Cached<P>>>,
     identities: Cache<String, Arc<Identity>>,
+    /// The number of the next account that is read.
+    next: AtomicU64,
 }
 
 /// A quota of each account, which all workers keep together.
@@ -97,11 +102,15 @@ pub(super) enum Unusable {
 /// An account with what is known of it.
 pub(super) struct Account<P: Provider> {
     pub(super) account: P::Account,
+    /// No other account of this process has it.
+    pub(super) number: u64,
     pub(super) identity: Arc<Identity>,
     window: Mutex<Window>,
     /// Notified when a request ends.
     pub(super) freed: Notify,
     stopped_until: Mutex<Option<Instant>>,
+    /// Held by the caller who asks if it is still the app's account.
+    asking: tokio::sync::Mutex<()>,
 }
 
 /// An account as its provider sees it, which several apps may share.
@@ -121,7 +130,7 @@ impl<P: Provider> Accounts<P> {
         quota: Option<SharedQuota>,
     ) -> Self {
         let (by_app, identities) = (Cache::new(MOST_APPS), Cache::new(MOST_IDENTITIES));
-        Self { credentials, window, quota, by_app, identities }
+        Self { credentials, window, quota, by_app, identities, next: AtomicU64::new(0) }
     }
 
     /// Returns the account of an app.
@@ -148,12 +157,27 @@ impl<P: Provider> Accounts<P> {
             }
         };
         let account = match cached {
-            Some(cached) if cached.credential == credential => cached.account.clone(),
+            // Without a credential the answer is not that of one that could not be read.
+            Some(cached) if credential.is_some() && cached.credential == credential => {
+                cached.account.clone()
+            }
             _ => self.read(app, credential.as_deref()),
         };
         let cached = Cached { credential, account: account.clone(), read_at };
         self.by_app.insert(app.clone(), Arc::new(cached));
         account
+    }
+
+    /// Returns true if this is still the account of the app. A delivery may last longer than an account is
+    /// cached. While one caller asks, the others take it for current.
+    pub(super) async fn is_current(&self, app: &AppKey, account: &Arc<Account<P>>) -> bool {
+        if let Some(cached) = self.by_app.get(app)
+            && cached.read_at.elapsed() < CACHE_TIME
+        {
+            return cached.account.as_ref().is_ok_and(|current| Arc::ptr_eq(current, account));
+        }
+        let Ok(_turn) = account.asking.try_lock() else { return true };
+        self.of(app).await.is_ok_and(|current| Arc::ptr_eq(&current, account))
     }
 
     fn read(&self, app: &AppKey, credential: Option<&[u8]>) -> Result<Arc<Account<P>>, Unusable> {
@@ -175,10 +199,12 @@ impl<P: Provider> Accounts<P> {
         };
         Ok(Arc::new(Account {
             account,
+            number: self.next.fetch_add(1, Ordering::Relaxed),
             identity,
             window: Mutex::new(Window::new(self.window)),
             freed: Notify::new(),
             stopped_until: Mutex::new(None),
+            asking: tokio::sync::Mutex::new(()),
         }))
     }
 }
@@ -213,6 +239,110 @@ impl Identity {
         match self.circuits.get_or_insert_with(origin, new) {
             Ok(circuit) => circuit,
             Err(never) => match never {},
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use push_model::ids::AppId;
+    use push_providers::webhook::{Credential, Webhook};
+
+    use super::*;
+
+    /// Credentials that a test changes.
+    #[derive(Debug, Default)]
+    struct Changed {
+        current: Mutex<Option<Result<Option<Bytes>, NoCredential>>>,
+        asked: AtomicU64,
+    }
+
+    #[async_trait]
+    impl Credentials for Changed {
+        async fn credential(
+            &self,
+            _: &AppKey,
+            _: TransportKind,
+        ) -> Result<Option<Bytes>, NoCredential> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.current.lock().unwrap().clone().unwrap_or(Ok(None))
+        }
+    }
+
+    impl Changed {
+        fn set(&self, current: Result<Option<Bytes>, NoCredential>) {
+            *self.current.lock().unwrap() = Some(current);
+        }
+
+        /// Sets a new credential.
+        fn renew(&self) {
+            let new = Credential::generate("https://app.example/", &SystemRandom::new()).unwrap();
+            self.set(Ok(Some(serde_json::to_vec(&new).unwrap().into())));
+        }
+    }
+
+    fn accounts() -> (Arc<Changed>, Accounts<Webhook>, AppKey) {
+        let changed = Arc::new(Changed::default());
+        changed.renew();
+        let app = AppKey::first("news".parse::<AppId>().unwrap());
+        (changed.clone(), Accounts::new(changed, 10, None), app)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_account_that_is_removed_while_it_cannot_be_unsealed_is_none() {
+        let (changed, accounts, app) = accounts();
+        changed.set(Err(NoCredential::Sealed("no key".to_owned())));
+        assert_eq!(accounts.of(&app).await.err(), Some(Unusable::Away));
+        changed.set(Ok(None));
+        tokio::time::advance(CACHE_TIME).await;
+        assert_eq!(accounts.of(&app).await.err(), Some(Unusable::None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_account_that_is_replaced_during_a_delivery_is_not_used_any_longer_than_it_is_cached()
+     {
+        let (changed, accounts, app) = accounts();
+        let account = accounts.of(&app).await.unwrap();
+        assert!(accounts.is_current(&app, &account).await);
+        tokio::time::advance(CACHE_TIME).await;
+        assert!(accounts.is_current(&app, &account).await, "it is the same");
+        changed.renew();
+        assert!(accounts.is_current(&app, &account).await, "nobody has asked yet");
+        tokio::time::advance(CACHE_TIME).await;
+        assert!(!accounts.is_current(&app, &account).await);
+        let account = accounts.of(&app).await.unwrap();
+        changed.set(Ok(None));
+        tokio::time::advance(CACHE_TIME).await;
+        assert!(!accounts.is_current(&app, &account).await, "it was removed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_requests_of_a_delivery_ask_once_and_use_the_account_while_the_index_is_away()
+     {
+        let (changed, accounts, app) = accounts();
+        let account = accounts.of(&app).await.unwrap();
+        changed.set(Err(NoCredential::Unavailable));
+        tokio::time::advance(CACHE_TIME).await;
+        let all = (0..1000).map(|_| accounts.is_current(&app, &account));
+        assert!(futures::future::join_all(all).await.iter().all(|is_current| *is_current));
+        assert_eq!(changed.asked.load(Ordering::Relaxed), 2);
+        tokio::time::advance(STALE_TIME).await;
+        assert!(!accounts.is_current(&app, &account).await, "for a while");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_two_accounts_have_one_number() {
+        let (changed, accounts, app) = accounts();
+        let mut numbers = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            assert!(numbers.insert(accounts.of(&app).await.unwrap().number));
+            // Nothing keeps the account, so the next one may have its place in memory.
+            changed.set(Ok(None));
+            tokio::time::advance(CACHE_TIME).await;
+            assert!(accounts.of(&app).await.is_err());
+            changed.renew();
+            tokio::time::advance(CACHE_TIME).await;
         }
     }
 }

@@ -28,7 +28,7 @@ use tracing::{debug, warn};
 
 use super::{
     Form, Shared,
-    accounts::Account,
+    accounts::{Account, Accounts},
     bearers::Refusal,
     circuit::Permit,
     verdicts::{Reaction, Then, away, busy, without_authorization},
@@ -52,6 +52,7 @@ const SENT_AGAIN: u32 = 4;
 /// A delivery, shared by its lanes.
 pub(super) struct BatchDelivery<P: Provider> {
     pub(super) shared: Arc<Shared<P>>,
+    pub(super) accounts: Arc<Accounts<P>>,
     pub(super) account: Arc<Account<P>>,
     pub(super) message: Outgoing,
     pub(super) form: Arc<Form<P>>,
@@ -202,6 +203,9 @@ impl<P: Provider> BatchDelivery<P> {
         if let Err(outcome) = self.may_send().await {
             return all(outcome);
         }
+        if !self.accounts.is_current(&self.message.app, &self.account).await {
+            return all(away());
+        }
         let request = match self.request(&bearer, devices) {
             Ok(request) => request,
             Err(verdict) => return all(self.carry_out(Reaction::to(verdict), None)),
@@ -209,8 +213,10 @@ impl<P: Provider> BatchDelivery<P> {
         let Some(way) = self.shared.way(&self.account.identity, &request.to) else {
             return all(Outcome::Failed(FailReason::Refused));
         };
-        match way.circuit().permit(Instant::now()) {
-            Permit::Go => {}
+        let permit = way.circuit().permit(Instant::now());
+        tries.probes = permit == Permit::Probe;
+        match permit {
+            Permit::Go | Permit::Probe => {}
             Permit::Open => return all(away()),
             Permit::Held(wait) => return all(busy(wait)),
         }
@@ -244,10 +250,17 @@ impl<P: Provider> BatchDelivery<P> {
             at: self.sending.now(),
         };
         let verdicts = P::answer(&read, devices);
-        let reactions: Vec<_> = verdicts.iter().map(|verdict| self.note(verdict)).collect();
+        let reactions: Vec<_> =
+            verdicts.iter().map(|verdict| self.note(verdict).of_probe(tries.probes)).collect();
         let all = |then: fn(Then) -> bool| {
             !reactions.is_empty() && reactions.iter().all(|reaction| then(reaction.then))
         };
+        // Before anything is sent again: an answer to a probe closes the circuit for the next request.
+        if reactions.iter().any(|reaction| reaction.then == Then::Fail) {
+            way.fail();
+        } else {
+            way.succeed();
+        }
         let audience = devices.first().map_or("", |device| P::audience(device.token));
         let bearers = &self.account.identity.bearers;
         if all(|then| matches!(then, Then::Renew(_))) {
@@ -270,11 +283,6 @@ impl<P: Provider> BatchDelivery<P> {
         }
         let loads = reactions.iter().map(|reaction| reaction.load);
         room.end(loads.max().unwrap_or(Load::Unknown));
-        if reactions.iter().any(|reaction| reaction.then == Then::Fail) {
-            way.fail();
-        } else {
-            way.succeed();
-        }
         Ok(reactions.into_iter().map(|reaction| self.carry_out(reaction, Some(way))).collect())
     }
 
@@ -286,6 +294,9 @@ impl<P: Provider> BatchDelivery<P> {
         way: &Way,
         tries: Tries,
     ) -> Result<Vec<Outcome>, Again> {
+        if !matches!(why, NotProcessed::Unreachable { .. }) {
+            way.circuit().not_sent();
+        }
         let outcome = match why {
             NotProcessed::Refused | NotProcessed::GoingAway | NotProcessed::Lost
                 if tries.made < SENT_AGAIN =>
@@ -386,6 +397,8 @@ struct Tries {
     made: u32,
     renewed: bool,
     reconnected: bool,
+    /// The request shows if a provider that failed works again.
+    probes: bool,
 }
 
 /// The room of a request in its app's window, until it ends.

@@ -75,9 +75,10 @@ const KEPT_FORMS: usize = 64;
 /// The transport of one provider.
 pub struct HttpTransport<P: Provider> {
     shared: Arc<Shared<P>>,
-    accounts: Accounts<P>,
-    /// The forms of the last messages. A message of which a form cannot be made is kept as `None`.
-    forms: Cache<(MessageId, usize), Option<Arc<Form<P>>>>,
+    accounts: Arc<Accounts<P>>,
+    /// The forms of the last messages, by message and number of the account. A message of which a form
+    /// cannot be made is kept as `None`.
+    forms: Cache<(MessageId, u64), Option<Arc<Form<P>>>>,
 }
 
 /// A message in the form of a provider, for all its batches.
@@ -106,7 +107,7 @@ impl<P: Provider> HttpTransport<P> {
         quota: Option<SharedQuota>,
         settings: HttpSettings,
     ) -> Self {
-        let accounts = Accounts::new(credentials, settings.window, quota);
+        let accounts = Arc::new(Accounts::new(credentials, settings.window, quota));
         let counts = Counts::default();
         let (random, provider) = (SystemRandom::new(), std::marker::PhantomData);
         let shared = Arc::new(Shared {
@@ -121,9 +122,9 @@ impl<P: Provider> HttpTransport<P> {
     }
 
     /// Returns the form of a message for this provider; `None` if the provider cannot carry it.
-    fn form(&self, message: &Outgoing, account: &Arc<Account<P>>) -> Option<Arc<Form<P>>> {
+    fn form(&self, message: &Outgoing, account: &Account<P>) -> Option<Arc<Form<P>>> {
         // A form depends on the account as well, which may be replaced while a broadcast goes on.
-        let key = (message.message_id, Arc::as_ptr(account).addr());
+        let key = (message.message_id, account.number);
         if let Some(form) = self.forms.get(&key) {
             return form;
         }
@@ -224,6 +225,7 @@ impl<P: Provider> Transport for HttpTransport<P> {
         };
         let delivery = BatchDelivery {
             shared: self.shared.clone(),
+            accounts: self.accounts.clone(),
             account,
             message: message.clone(),
             form,

@@ -76,6 +76,17 @@ impl Reaction {
         Self { outcome, load, then }
     }
 
+    /// Returns the same of a request that probes a provider which is known to fail: then a failure uses up
+    /// no try of its devices, which may be the only ones that wait.
+    pub(super) fn of_probe(self, probes: bool) -> Self {
+        match (self.then, self.outcome) {
+            (Then::Fail, Outcome::Later(_, wait)) if probes => {
+                Self { outcome: Outcome::Later(RetryReason::Busy, wait), ..self }
+            }
+            _ => self,
+        }
+    }
+
     fn to_fault(fault: AccountFault) -> (Outcome, Load, Then) {
         match fault {
             AccountFault::Renew { code } => (away(), Load::Unknown, Then::Renew(code)),
@@ -106,4 +117,21 @@ pub(super) fn busy(wait: Duration) -> Outcome {
 
 fn later(wait: Option<Duration>) -> Outcome {
     Outcome::Later(RetryReason::Error, wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_that_goes_on_failing_uses_up_no_try_of_the_device_that_probes_it() {
+        let failed = Reaction::to(Verdict::Unavailable { wait: None });
+        let wait = Some(AFTER_FAILURE);
+        assert_eq!(failed.of_probe(false).outcome, Outcome::Later(RetryReason::Error, wait));
+        assert_eq!(failed.of_probe(true).outcome, Outcome::Later(RetryReason::Busy, wait));
+        assert_eq!(failed.of_probe(true).then, Then::Fail);
+        for verdict in [Verdict::Sent, Verdict::Gone { since: None }, Verdict::Reconnect] {
+            assert_eq!(Reaction::to(verdict).of_probe(true), Reaction::to(verdict));
+        }
+    }
 }

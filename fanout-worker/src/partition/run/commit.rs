@@ -30,14 +30,16 @@ impl ActiveRun<'_> {
         result: BatchResult,
     ) -> Result<(), RunEnd> {
         match result.not_sent {
-            None => self.commit_results(batch, others, result).await,
             Some(NotSent::Stopped) => Ok(()),
-            Some(NotSent::Unavailable) => {
+            Some(NotSent::Unavailable) if others.is_none() => {
                 // No device has an outcome, but the message's status shows why it waits.
                 let counts = Counts { retried: result.retried, ..Counts::default() };
                 self.commit(self.owned.state.checkpoint, counts, None).await?;
                 Err(RunEnd::TransportUnavailable)
             }
+            // Devices that are tried again wait by themselves: their server may be away alone, and those that
+            // were not read yet may have others.
+            None | Some(NotSent::Unavailable) => self.commit_results(batch, others, result).await,
         }
     }
 

@@ -34,8 +34,8 @@ use crate::{
     connection::{End, Opened, Sender, liveness::Usage, member::Member, open},
     error::Unreachable,
     exchange::NotProcessed,
-    origin::Origin,
-    shared::Shared,
+    permits::Permit,
+    shared::{Place, Shared},
 };
 
 /// The most requests that wait for a connection of one origin. Each holds its body meanwhile, and
@@ -47,7 +47,7 @@ type Waiter = oneshot::Sender<Result<Lease, NotProcessed>>;
 /// The connections to one origin.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    origin: Origin,
+    place: Place,
     shared: Arc<Shared>,
     state: Mutex<State>,
 }
@@ -62,7 +62,7 @@ struct State {
 }
 
 impl Pool {
-    pub(crate) fn new(origin: Origin, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(place: Place, shared: Arc<Shared>) -> Self {
         let now = Instant::now();
         let state = State {
             slots: Slots::new(),
@@ -71,7 +71,7 @@ impl Pool {
             used: now,
             closed: false,
         };
-        Self { origin, shared, state: Mutex::new(state) }
+        Self { place, shared, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -299,7 +299,7 @@ async fn connect(pool: Arc<Pool>) {
             }
             Some(Err(error)) => {
                 pool.shared.counts.connect_failed();
-                tracing::debug!(origin = %pool.origin, %error, "no connection");
+                tracing::debug!(origin = %pool.place.0, %error, "no connection");
                 state.health.failed(error, now, pool.shared.jitter());
                 pool.settle(state, now);
                 return;
@@ -317,9 +317,9 @@ async fn connect(pool: Arc<Pool>) {
     }
 }
 
-async fn dial(pool: &Pool) -> Result<(tokio::sync::OwnedSemaphorePermit, Opened), Unreachable> {
-    let permit = pool.shared.permit(pool.origin.owner()).await?;
-    let connected = pool.shared.connector.connect(&pool.origin).await?;
+async fn dial(pool: &Pool) -> Result<(Permit, Opened), Unreachable> {
+    let permit = pool.shared.permit(&pool.place).await?;
+    let connected = pool.shared.connector.connect(&pool.place.0).await?;
     let opened = open(connected, pool.shared.connector.times.http).await?;
     Ok((permit, opened))
 }

@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use crate::support::{
-    Names, SHORT, allowing, answered, eventually, insist, listen, not_processed, patient, plain,
-    send, settings, tenant,
+    Names, SHORT, allowing, answered, eventually, insist, keyed_tenant, listen, not_processed,
+    patient, plain, send, settings, tenant,
     tls::Certificates,
     unanswered, unreachable,
     wire::{ENHANCE_YOUR_CALM, NO_ERROR, Sent, Wire},
@@ -116,7 +116,8 @@ async fn tenants_whose_servers_hang_leave_connections_to_the_operator() {
     })
     .unwrap();
     for n in 2..10 {
-        let client = tenant(&outbound, &format!("https://127.0.0.{n}:{}/", hangs.port()));
+        let url = format!("https://127.0.0.{n}:{}/", hangs.port());
+        let client = keyed_tenant(&outbound, &url, &n.to_string());
         tokio::spawn(async move { send(&client, "/").await });
         let client = tenant(&outbound, &format!("https://{hangs}/{n}"));
         tokio::spawn(async move { send(&client, "/").await });
@@ -124,6 +125,27 @@ async fn tenants_whose_servers_hang_leave_connections_to_the_operator() {
     eventually("tenants have all that they may", || outbound.counts().connections == 3).await;
     assert_eq!(answered(send(&plain(&outbound, address), "/").await).status, 200);
     assert_eq!(outbound.counts().connections, 4);
+}
+
+#[tokio::test]
+async fn a_tenant_whose_servers_hang_leaves_connections_to_other_tenants() {
+    let hanging = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let hangs = hanging.local_addr().unwrap().port();
+    let certificates = Certificates::of(&["127.0.0.1"]);
+    let served = certificates.serve("127.0.0.1:0", &[b"h2"]).await.address;
+    let outbound = Outbound::new(OutboundSettings {
+        authorities: Some(certificates.authority.clone()),
+        limits: Limits { connections: 16, ..Limits::default() },
+        ..allowing("127.0.0.0/8")
+    })
+    .unwrap();
+    for n in 2..40 {
+        let client = keyed_tenant(&outbound, &format!("https://127.0.0.{n}:{hangs}/"), "greedy");
+        tokio::spawn(async move { send(&client, "/").await });
+    }
+    eventually("it has half of what tenants have", || outbound.counts().connections == 6).await;
+    let other = keyed_tenant(&outbound, &format!("https://{served}/"), "other");
+    assert_eq!(answered(send(&other, "/").await).status, 307);
 }
 
 #[tokio::test]

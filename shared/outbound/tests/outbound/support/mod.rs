@@ -94,7 +94,12 @@ pub(crate) fn keyed(outbound: &Outbound, address: SocketAddr, key: &str) -> Clie
 
 /// A client of a server that a tenant chose.
 pub(crate) fn tenant(outbound: &Outbound, url: &str) -> Client {
-    outbound.origin(Origin::parse(url, Owner::Tenant).unwrap(), PoolKey::default())
+    keyed_tenant(outbound, url, "")
+}
+
+/// The same with connections of its own.
+pub(crate) fn keyed_tenant(outbound: &Outbound, url: &str, key: &str) -> Client {
+    outbound.origin(Origin::parse(url, Owner::Tenant).unwrap(), PoolKey(key.to_owned()))
 }
 
 pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
