@@ -39,10 +39,9 @@ settings! {
         /// Limit what the ledger takes in its store: its oldest closed entries are evicted beyond that
         ledger_limit: usize = ["SIZE", "1GiB"] size;
         /// Stop removing devices of an app that providers report as gone when more than this percentage of its
-        /// devices would go within 10 minutes; 100 allows every removal, also where they are stopped
+        /// devices, and at least 100, would go within 10 minutes; 100 allows every removal, also where they
+        /// are stopped
         gone_limit_percent: u8 = ["PERCENT", "1"] count(1, 100);
-        /// Remove so many gone devices of an app in any case: fewer never stop its removals
-        gone_limit_least: u64 = ["N", "100"] count(1, 1_000_000_000);
         /// Allow the clocks of machines to differ by so much, at most 30s: a broadcast reaches devices
         /// that registered up to this time after it was accepted
         clock_allowance: Duration = ["TIME", "1s"] clock_allowance;
@@ -134,6 +133,7 @@ impl WorkerSettings {
         tuning.time("retry-longest", &mut all.retry.longest, MOMENT..=HOUR);
         tuning.count("retry-attempts", &mut all.retry_limits.attempts, 1..=1000);
         tuning.count("retry-backlog", &mut all.retry_limits.backlog, 1..=1_000_000);
+        tuning.count("gone-least", &mut all.gone_limit.least, 1..=1_000_000_000);
         tuning.time("gone-window", &mut all.gone_limit.window, SECOND..=HOUR);
         tuning.time("gone-rest", &mut all.gone_limit.rest, SECOND..=FOUR_WEEKS);
         tuning.time("closing-check", &mut all.closing.every, MOMENT..=MAX_DELAY);
@@ -174,7 +174,6 @@ impl WorkerArgs {
         settings.run.clock_allowance = values.clock_allowance;
         settings.plan.partitions = values.partitions;
         settings.gone_limit.percent = values.gone_limit_percent;
-        settings.gone_limit.least = values.gone_limit_least;
         settings.ledger.bytes = values.ledger_limit as u64;
         settings.ledger_retention = ledger_retention?;
         Some(settings)

@@ -183,7 +183,6 @@ impl Life {
 
     /// Ends a step.
     pub(crate) async fn end(&self, blow: Blow) {
-        self.0.world.observe();
         if blow.is(Fault::CrashAfter) || blow.is(Fault::CrashMidway) {
             self.die();
         }

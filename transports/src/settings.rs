@@ -16,14 +16,14 @@ use tracing::info;
 use crate::{
     Discard, Transport, Transports,
     http::{HttpArgs, HttpSettings, HttpTransport, SharedQuota, StoredProviders},
-    mqtt::{MqttArgs, MqttSettings, MqttTransport},
+    mqtt::{MqttBrokerArgs, MqttSettings, MqttTransport},
 };
 
 /// Flags about the transports of a worker.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransportArgs {
     #[command(flatten)]
-    mqtt: MqttArgs,
+    mqtt: MqttBrokerArgs,
     #[command(flatten)]
     http: HttpArgs,
 }
@@ -42,9 +42,14 @@ pub struct TransportSettings {
 impl TransportArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<TransportSettings> {
-        let (mqtt, http) = (self.mqtt.check(errors), self.http.check(errors));
+        let settings = MqttSettings::read(errors.tuning());
+        let (mqtt, http) = (self.mqtt.check(None, errors), self.http.check(errors));
         let discard_latency = discard_latency(errors.tuning());
-        Some(TransportSettings { mqtt: mqtt?, http: http?, discard_latency })
+        Some(TransportSettings {
+            mqtt: mqtt?.map(|url| (url, settings)),
+            http: http?,
+            discard_latency,
+        })
     }
 }
 

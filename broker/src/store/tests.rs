@@ -14,6 +14,7 @@ use crate::{
 
 const LIMITS: SessionLimits = SessionLimits { messages: 100, bytes: 1 << 20 };
 const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
 /// The app's generation.
 const GENERATION: u64 = 3;
 
@@ -38,7 +39,16 @@ fn own(sessions: &Arc<Sessions>, client: &str, keep: Duration) -> SessionOwner {
 }
 
 fn publish(sessions: &Sessions, client: &str, payload: &[u8], lifetime: Option<Duration>) {
-    let now = Clocks::now();
+    publish_at(sessions, client, payload, lifetime, Clocks::now());
+}
+
+fn publish_at(
+    sessions: &Sessions,
+    client: &str,
+    payload: &[u8],
+    lifetime: Option<Duration>,
+    now: Clocks,
+) {
     let topic = format!("push/news/{client}");
     let expiry = lifetime.and_then(|lifetime| Expiry::after(lifetime, now));
     sessions.publish(&topic, None, payload, expiry, now).unwrap();
@@ -79,12 +89,15 @@ async fn what_waits_is_there_again_with_what_was_sent_first() {
     publish(&before, "phone", b"sent", Some(HOUR));
     assert!(device.next(1.try_into().unwrap(), Clocks::now()).is_some());
     publish(&before, "phone", &[0, 255, 10], None);
-    publish(&before, "phone", b"short", Some(Duration::from_millis(1)));
+    // Its time to live ended a second ago.
+    let earlier = Clocks {
+        monotonic: Clocks::now().monotonic - 2 * SECOND,
+        wall: UnixMillis::now().minus(2 * SECOND),
+    };
+    publish_at(&before, "phone", b"short", Some(SECOND), earlier);
     own(&before, "not-subscribed", HOUR).subscribe(None);
     // Both end with their connections.
     let _connected = own(&before, "connected", Duration::ZERO);
-    // Until the time to live of the short one is over, which only time ends.
-    tokio::time::sleep(Duration::from_millis(10)).await;
     store.save(&before).unwrap();
 
     let after = sessions();

@@ -64,87 +64,56 @@ enum Content<'a> {
     Data(BTreeMap<Text<'a>, Text<'a>>),
 }
 
-/// Defines the fields of a body, with more before them. They are not flattened into each other: serde
-/// would then copy every field before it reads one.
+/// Defines the fields of a body and of a line of a batch request from one list. They are not flattened
+/// into each other: serde would then copy every field before it reads one.
 macro_rules! fields {
-    ($(#[$doc:meta])* struct $name:ident<'a, $($kind:ident),*> { $($own:ident: $type:ty,)* }) => {
-        $(#[$doc])*
+    (<$a:lifetime, $($kind:ident),*> $($(#[$attribute:meta])* $field:ident: $type:ty,)*) => {
+        /// The fields of a body. The types stand for an object that is parsed with it ([`Object`]) or is
+        /// raw JSON to be parsed if it is used.
         #[derive(Deserialize)]
-        struct $name<'a, $($kind),*> {
-            $($own: $type,)*
-            dry_run: Option<bool>,
-            #[serde(rename = "type")]
-            kind: Option<WholeNumber>,
-            time_to_live: Option<WholeNumber>,
-            condition: Option<C>,
-            notification: Option<N>,
-            data: Option<D>,
-            #[serde(borrow)]
-            priority: Option<Text<'a>>,
-            #[serde(borrow)]
-            collapse_key: Option<Text<'a>>,
-            #[serde(borrow)]
-            channel_id: Option<Text<'a>>,
-            #[serde(borrow)]
-            category: Option<Text<'a>>,
-            #[serde(borrow)]
-            image: Option<Text<'a>>,
-            #[serde(borrow)]
-            sound: Option<Text<'a>>,
-            badge: Option<WholeNumber>,
+        struct BodyFields<$a, $($kind),*> {
+            $($(#[$attribute])* $field: $type,)*
+        }
+
+        /// The fields of a line of a batch request: those of a body, and the idempotency key, which a
+        /// single push has in a header.
+        #[derive(Deserialize)]
+        struct LineFields<$a, K, $($kind),*> {
+            idempotency_key: Option<K>,
+            $($(#[$attribute])* $field: $type,)*
+        }
+
+        impl<$a, K, $($kind),*> LineFields<$a, K, $($kind),*> {
+            fn into_body_and_key(self) -> (BodyFields<$a, $($kind),*>, Option<K>) {
+                let Self { idempotency_key, $($field),* } = self;
+                (BodyFields { $($field),* }, idempotency_key)
+            }
         }
     };
 }
 
 fields! {
-    /// The fields of a body. The types stand for an object that is parsed with it ([`Object`]) or is
-    /// raw JSON to be parsed if it is used.
-    struct BodyFields<'a, C, N, D> {}
-}
-
-fields! {
-    /// The fields of a line of a batch request: those of a body, and the idempotency key, which a
-    /// single push has in a header.
-    struct LineFields<'a, K, C, N, D> {
-        idempotency_key: Option<K>,
-    }
-}
-
-impl<'a, K, C, N, D> LineFields<'a, K, C, N, D> {
-    fn into_body_and_key(self) -> (BodyFields<'a, C, N, D>, Option<K>) {
-        let Self {
-            idempotency_key,
-            dry_run,
-            kind,
-            time_to_live,
-            condition,
-            notification,
-            data,
-            priority,
-            collapse_key,
-            channel_id,
-            category,
-            image,
-            sound,
-            badge,
-        } = self;
-        let body = BodyFields {
-            dry_run,
-            kind,
-            time_to_live,
-            condition,
-            notification,
-            data,
-            priority,
-            collapse_key,
-            channel_id,
-            category,
-            image,
-            sound,
-            badge,
-        };
-        (body, idempotency_key)
-    }
+    <'a, C, N, D>
+    dry_run: Option<bool>,
+    #[serde(rename = "type")]
+    kind: Option<WholeNumber>,
+    time_to_live: Option<WholeNumber>,
+    condition: Option<C>,
+    notification: Option<N>,
+    data: Option<D>,
+    #[serde(borrow)]
+    priority: Option<Text<'a>>,
+    #[serde(borrow)]
+    collapse_key: Option<Text<'a>>,
+    #[serde(borrow)]
+    channel_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    category: Option<Text<'a>>,
+    #[serde(borrow)]
+    image: Option<Text<'a>>,
+    #[serde(borrow)]
+    sound: Option<Text<'a>>,
+    badge: Option<WholeNumber>,
 }
 
 type ParsedBody<'a> =

@@ -1,4 +1,4 @@
-//! Quotas of apps that have none of their own, recalls, and failed logins.
+//! Quotas of apps that have none of their own, and failed logins.
 
 use std::num::NonZeroU32;
 
@@ -9,7 +9,7 @@ use push_boot::{
 
 use super::AppSettings;
 
-/// The largest number of recalls or failed logins that can be set.
+/// The largest number of failed logins that can be set.
 const MOST: u32 = 1_000_000;
 
 settings! {
@@ -23,10 +23,6 @@ settings! {
         /// Answer 429 while the messages of an app have so many ledger entries, unless `pushctl app set
         /// --max-ledger-entries` sets its own limit
         app_max_ledger_entries: Option<NonZeroU32> = ["N|none", "none"] count_or_none;
-        /// Limit the recalls in work: one more is answered 503. A recall goes on when its client is gone
-        max_recalls: usize = ["N", "1024"] count(1, MOST as usize);
-        /// Limit the recalls of one app in the same way [default: a quarter of --max-recalls]
-        max_recalls_per_app: Option<usize> = ["N"] count(1, MOST as usize);
         /// Answer 429 to an address (IPv6: a /64) that sent so many requests with a wrong secret in a
         /// minute. 0 is no limit
         max_failed_logins: u32 = ["N", "60"] count(0, MOST);
@@ -40,20 +36,11 @@ impl AppArgs {
             errors.note("--tune app-stale must not be shorter than app-fresh");
         }
         let given = self.values(errors)?;
-        let per_app = given.max_recalls_per_app.unwrap_or(given.max_recalls.div_ceil(4));
-        if per_app > given.max_recalls {
-            errors.note(
-                "--max-recalls-per-app (PUSH_MAX_RECALLS_PER_APP): is more than --max-recalls \
-                 (PUSH_MAX_RECALLS), of which it is one app's share: lower it, or raise the other",
-            );
-        }
         Some(AppSettings {
             max_failed_logins: NonZeroU32::new(given.max_failed_logins),
             max_devices: given.app_max_devices,
             max_waiting: given.app_max_waiting,
             max_ledger_entries: given.app_max_ledger_entries,
-            max_recalls: given.max_recalls,
-            max_recalls_per_app: per_app,
             ..settings
         })
     }

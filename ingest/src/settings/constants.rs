@@ -1,9 +1,6 @@
 //! The constants of ingest, which `--tune` replaces for tests and experts, and defaults of flags.
 
-use std::{
-    num::{NonZeroU32, NonZeroUsize},
-    time::Duration,
-};
+use std::{num::NonZeroU32, time::Duration};
 
 use push_boot::{
     proxy_protocol::TrustedProxies,
@@ -37,7 +34,7 @@ impl Default for HttpSettings {
             h2_streams: 256,
             max_buffered: 128 << 20,
             max_buffered_per_app: 32 << 20,
-            min_body_rate: NonZeroUsize::new(1024),
+            min_body_rate: 1 << 10,
             trusted_proxies: TrustedProxies::default(),
         }
     }
@@ -55,6 +52,7 @@ impl HttpSettings {
         tuning.size("max-header", &mut all.max_header, 1 << 10..=1 << 20);
         tuning.size("max-body", &mut all.max_body, LEAST_BODY..=MOST_BODY);
         tuning.count("h2-streams", &mut all.h2_streams, 1..=10_000);
+        tuning.size("min-body-rate", &mut all.min_body_rate, 0..=1 << 30);
         all
     }
 }
@@ -87,6 +85,8 @@ impl AppSettings {
         tuning.time("app-fresh", &mut all.fresh, Duration::ZERO..=longest);
         tuning.time("app-stale", &mut all.stale, Duration::ZERO..=longest);
         tuning.count("max-apps", &mut all.max_apps, 1..=100_000_000);
+        tuning.count("recalls", &mut all.max_recalls, 1..=1_000_000);
+        tuning.count("recalls-per-app", &mut all.max_recalls_per_app, 1..=1_000_000);
         tuning.time("activity-interval", &mut all.activity_interval, MOMENT..=FOUR_WEEKS);
         tuning.time("index-timeout", &mut all.index_timeout, MOMENT..=HOUR);
         all

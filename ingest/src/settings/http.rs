@@ -1,10 +1,8 @@
 //! Bounds on connections and requests.
 
-use std::num::NonZeroUsize;
-
 use push_boot::{
     settings,
-    settings::{ConfigErrors, count, size, size_between},
+    settings::{ConfigErrors, count, size_between},
 };
 
 use super::{
@@ -19,7 +17,6 @@ const MOST_BUFFERED: usize = 1 << 40;
 
 /// The flag and the variable of a setting, as errors name it.
 const MAX_BUFFERED: &str = "--max-buffered (PUSH_MAX_BUFFERED)";
-const MAX_BUFFERED_PER_APP: &str = "--max-buffered-per-app (PUSH_MAX_BUFFERED_PER_APP)";
 
 settings! {
     /// Flags about connections and requests.
@@ -36,14 +33,9 @@ settings! {
         /// Limit the pushes of a batch request
         max_batch_lines: usize = ["N", "1000"] count(1, 100_000);
         /// Limit the memory for all request bodies in work. A request beyond that is answered 503, a batch
-        /// request already beyond half of it
+        /// request already beyond half of it. One app may have a quarter of it, or as much as the largest
+        /// requests need
         max_buffered: usize = ["SIZE", "128MiB"] size_between(LEAST_BODY, MOST_BUFFERED);
-        /// Limit the memory for the request bodies of one app in the same way [default: a quarter of
-        /// --max-buffered, or as much as the largest requests need]
-        max_buffered_per_app: Option<usize> = ["SIZE"] size_between(LEAST_BODY, MOST_BUFFERED);
-        /// Answer 408 if a body arrives with fewer bytes a second than this, on average after its first 5
-        /// seconds. 0B is no bound
-        min_body_rate: usize = ["SIZE", "1KiB"] size;
         /// Limit the client ids that one push may name
         max_client_ids: usize = ["N", "1000"] count(1, 100_000);
     }
@@ -65,7 +57,6 @@ impl RequestArgs {
             max_batch_lines: given.max_batch_lines,
             max_buffered: given.max_buffered,
             max_buffered_per_app,
-            min_body_rate: NonZeroUsize::new(given.min_body_rate),
             ..settings
         };
         Some((settings, max_client_ids))
@@ -78,19 +69,8 @@ fn memory_per_app(max_body: usize, given: &HttpValues, errors: &mut ConfigErrors
     let HttpValues { max_batch_body, max_batch_lines, max_buffered, .. } = *given;
     let largest =
         Largest { single: max_body, batch: max_batch_body + max_batch_lines * LINE_MEMORY };
-    largest.fit_into(MAX_BUFFERED, max_buffered, errors);
-    let Some(per_app) = given.max_buffered_per_app else {
-        let share = (max_buffered / 4).max(largest.single).max(2 * largest.batch);
-        return share.min(max_buffered);
-    };
-    largest.fit_into(MAX_BUFFERED_PER_APP, per_app, errors);
-    if per_app > max_buffered {
-        errors.note(format!(
-            "{MAX_BUFFERED_PER_APP}: is more than {MAX_BUFFERED}, of which it is one app's share: \
-             lower it, or raise the other"
-        ));
-    }
-    per_app
+    largest.check_fit(max_buffered, errors);
+    (max_buffered / 4).max(largest.single).max(2 * largest.batch).min(max_buffered)
 }
 
 /// The largest request of each kind, in bytes.
@@ -102,14 +82,16 @@ struct Largest {
 impl Largest {
     /// Checks that this many bytes hold the largest single push, and half of them the largest batch
     /// request.
-    fn fit_into(&self, name: &str, bytes: usize, errors: &mut ConfigErrors) {
+    fn check_fit(&self, bytes: usize, errors: &mut ConfigErrors) {
         let Self { single, batch } = *self;
         if single > bytes {
-            errors.note(format!("{name}: must hold the body of one push, up to {single} bytes"));
+            errors.note(format!(
+                "{MAX_BUFFERED}: must hold the body of one push, up to {single} bytes"
+            ));
         }
         if batch > bytes / 2 {
             errors.note(format!(
-                "{name}: half of it must hold one body of --max-batch-body and 1KiB for each of \
+                "{MAX_BUFFERED}: half of it must hold one body of --max-batch-body and 1KiB for each of \
                  --max-batch-lines"
             ));
         }

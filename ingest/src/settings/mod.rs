@@ -117,9 +117,8 @@ pub struct HttpSettings {
     /// The most of these bytes for one app; a request of the app beyond that is answered 503. Its
     /// batch requests may have half of this.
     pub max_buffered_per_app: usize,
-    /// The fewest bytes a second, on average after the first seconds of a body; none means no
-    /// bound.
-    pub min_body_rate: Option<NonZeroUsize>,
+    /// The fewest bytes a second, on average after the first seconds of a body; 0 means no bound.
+    pub min_body_rate: usize,
     /// The proxies that may name the client of a connection or a request. The program reads the
     /// flag and fills this in.
     pub trusted_proxies: TrustedProxies,
@@ -127,8 +126,8 @@ pub struct HttpSettings {
 
 impl HttpSettings {
     /// Returns the time limits of a body.
-    pub(crate) const fn body_time(&self) -> TimeLimits {
-        TimeLimits { whole: self.body_timeout, least_rate: self.min_body_rate }
+    pub(crate) fn body_time(&self) -> TimeLimits {
+        TimeLimits { whole: self.body_timeout, least_rate: NonZeroUsize::new(self.min_body_rate) }
     }
 }
 

@@ -152,18 +152,6 @@ fn a_batch_request_must_fit_into_half_of_the_memory_for_bodies() {
     assert!(with("--max-buffered=4MiB").is_ok());
     let errors = with("--max-buffered=4194303B").unwrap_err().to_string();
     assert!(errors.contains("half of it must hold"), "{errors}");
-    assert!(with("--max-buffered-per-app=4MiB").is_ok());
-    let errors = with("--max-buffered-per-app=4194303B").unwrap_err().to_string();
-    assert!(errors.contains("PUSH_MAX_BUFFERED_PER_APP"), "{errors}");
-    assert!(errors.contains("half of it must hold"), "{errors}");
-}
-
-#[test]
-fn no_app_may_have_more_of_the_memory_for_bodies_than_there_is() {
-    assert!(check(&["--max-buffered-per-app=128MiB"]).is_ok());
-    let errors = check(&["--max-buffered-per-app=129MiB"]).unwrap_err().to_string();
-    let says = "--max-buffered-per-app (PUSH_MAX_BUFFERED_PER_APP): is more than --max-buffered";
-    assert!(errors.contains(says) && errors.contains("1 setting(s)"), "{errors}");
 }
 
 #[test]
@@ -171,7 +159,6 @@ fn an_app_gets_a_quarter_of_the_memory_unless_its_largest_requests_need_more() {
     let per_app = |flags: &[&str]| check(flags).unwrap().http.max_buffered_per_app;
     assert_eq!(per_app(&[]), 32 << 20);
     assert_eq!(per_app(&["--max-buffered=1GiB"]), 256 << 20);
-    assert_eq!(per_app(&["--max-buffered-per-app=50MiB"]), 50 << 20);
     let large_batches = ["--max-batch-body=31MiB", "--max-batch-lines=1024"];
     assert_eq!(per_app(&large_batches), 64 << 20);
     let small = ["--max-buffered=64KiB", "--max-batch-body=1KiB", "--max-batch-lines=1"];
@@ -180,9 +167,9 @@ fn an_app_gets_a_quarter_of_the_memory_unless_its_largest_requests_need_more() {
 
 #[test]
 fn the_least_rate_of_bodies_can_be_switched_off() {
-    let rate = |flags: &[&str]| check(flags).unwrap().http.min_body_rate;
+    let rate = |flags: &[&str]| check(flags).unwrap().http.body_time().least_rate;
     assert_eq!(rate(&[]), NonZeroUsize::new(1024));
-    assert_eq!(rate(&["--min-body-rate=0B"]), None);
+    assert_eq!(rate(&["--tune=min-body-rate=0B"]), None);
 }
 
 #[test]

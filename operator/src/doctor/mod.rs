@@ -4,41 +4,17 @@
 //! found and what to do. A server that cannot be reached is a finding too, and ends no other check. So
 //! is a check that was skipped because its setting is missing, which must not be taken for success.
 //!
-//! - `engine`: remedies for an engine that fails
-//! - `queue`: the state of the queue and of its lanes
-//! - `rabbitmq`: version, and policies that lose messages
-//! - `stores`: what the index and the ledger's own store report
-//! - `accounts`: devices whose app has no account at their provider
-//! - `removals`: apps whose gone devices are not removed
-//! - `history`: how far back the ledger reaches
-//! - `mqtt`: the broker of the workers
-//! - `clock`: the clock of an `ingest`
-//! - `programs`: what running programs report
-//! - `proxies`: proxies that programs do not trust
-//! - `http`: the client of the checks that ask over HTTP
+//! - `servers`: queue, stores, MQTT broker, and the encryption of the ways to them
+//! - `apps`: accounts at providers, gone devices, history
+//! - `programs`: what running programs report, and how they are reached
+//! - `machine`: limits and files of this machine
 //! - `human`: amounts as people read them
-//! - `machine`: memory that Redis can rely on, and descriptors
-//! - `encryption`: how servers are reached, and until when certificates are valid
-//! - `listeners`: how the programs are reached
-//! - `files`: who can read the embedded engines, keys and passwords
 
-mod accounts;
-mod clock;
-mod encryption;
-mod engine;
-mod files;
-mod history;
-mod http;
+mod apps;
 mod human;
-mod listeners;
 mod machine;
-mod mqtt;
 mod programs;
-mod proxies;
-mod queue;
-mod rabbitmq;
-mod removals;
-mod stores;
+mod servers;
 
 use std::path::PathBuf;
 
@@ -46,8 +22,18 @@ use push_boot::engines::{EngineSettings, QueueUrl};
 use push_mqtt::MqttUrl;
 use push_store::Finding;
 
-pub use self::listeners::Listener;
-use self::{engine::Engine, rabbitmq::Management};
+pub use self::programs::listeners::Listener;
+use self::{
+    machine::{files, limits},
+    programs::{clock, reports},
+    servers::{
+        encryption,
+        engine::Engine,
+        mqtt, queue,
+        rabbitmq::{self, Management},
+        stores,
+    },
+};
 use crate::server::Server;
 
 /// The most apps that a finding names.
@@ -97,9 +83,9 @@ pub async fn examine(deployment: Deployment<'_>) -> Vec<Finding> {
     findings.extend(stores.findings(engines.ledger_retention).await);
     findings.push(mqtt::broker(mqtt).await);
     findings.push(clock::of_ingest(deployment.server).await);
-    findings.extend(programs::findings(deployment.ops).await);
-    findings.extend(machine::redis(engines));
-    findings.push(machine::descriptors());
+    findings.extend(reports::findings(deployment.ops).await);
+    findings.extend(limits::redis(engines));
+    findings.push(limits::descriptors());
     findings.extend(files::judge(engines));
     findings.extend(files::judge_device_keys(&deployment.device_keys));
     findings.extend(files::judge_folder(&deployment.data_dir));

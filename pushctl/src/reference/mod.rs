@@ -7,6 +7,7 @@ use clap::Command;
 use push_boot::{
     engines::EngineTimeouts,
     health::HealthSettings,
+    metrics::MetricsSettings,
     reference::{Program as Listed, sections, settings, tunables},
     runtime,
     settings::ConfigErrors,
@@ -40,6 +41,7 @@ fn constants() -> Vec<Tunable> {
     HealthSettings::read(&mut errors);
     let tuning = errors.tuning();
     runtime::threads(tuning);
+    MetricsSettings::read(tuning);
     EngineTimeouts::read(tuning);
     HttpSettings::read(0, tuning);
     AppSettings::read(tuning);

@@ -30,7 +30,7 @@ use push_mqtt::MqttUrl;
 use push_transports::{
     TransportSettings, Transports,
     http::{HttpArgs, HttpSettings, StoredProviders},
-    mqtt::{MqttSettings, MqttTuningArgs},
+    mqtt::MqttSettings,
 };
 use tracing::info;
 
@@ -53,8 +53,6 @@ pub struct StandaloneArgs {
     proxies: ProxyArgs,
     #[command(flatten)]
     worker: WorkerArgs,
-    #[command(flatten)]
-    mqtt: MqttTuningArgs,
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
@@ -96,7 +94,8 @@ impl StandaloneArgs {
         }
         let proxies = self.proxies.check(&mut errors);
         let worker = self.worker.check(retention, &mut errors);
-        let (mqtt, http) = (self.mqtt.check(&mut errors), self.http.check(&mut errors));
+        let mqtt = MqttSettings::read(errors.tuning());
+        let http = self.http.check(&mut errors);
         let namespace = engines.as_ref().map(|engines| &*engines.namespace);
         let program = self.program.check(default_log, namespace, &mut errors);
         let settings = (|| {
@@ -107,7 +106,7 @@ impl StandaloneArgs {
                 broker,
                 ingest,
                 worker: worker?,
-                mqtt: mqtt?,
+                mqtt,
                 http: http?,
                 program,
                 metrics,

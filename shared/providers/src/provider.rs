@@ -73,7 +73,10 @@ pub trait Provider: Send + Sync + 'static {
 
     /// Names the group of devices that share one authorization: empty if all devices of an account do. For
     /// Web Push it is the origin of the endpoint (RFC 8292, section 2).
-    fn audience(token: &Self::Token) -> &str;
+    fn audience(token: &Self::Token) -> &str {
+        let _ = token;
+        ""
+    }
 
     /// Names the account across apps: apps whose accounts have the same name share authorizations and
     /// connections, because the provider counts them as one (an APNs team, an FCM project).
@@ -90,11 +93,14 @@ pub trait Provider: Send + Sync + 'static {
         random: &dyn SecureRandom,
     ) -> Result<Authorization, BadAccount>;
 
-    /// Reads the answer to the request of [`Authorization::Exchange`].
+    /// Reads the answer to the request of [`Authorization::Exchange`], for providers that have one.
     ///
     /// # Errors
     /// If it holds no authorization.
-    fn authorized(answer: &Answer<'_>, now: UnixMillis) -> Result<Bearer, AccountFault>;
+    fn authorized(answer: &Answer<'_>, now: UnixMillis) -> Result<Bearer, AccountFault> {
+        let _ = (answer, now);
+        Err(AccountFault::Stop { code: "no_exchange" })
+    }
 
     /// Returns the number of these devices, from the first on, that one request can carry: at least 1 if
     /// there are any.

@@ -6,7 +6,6 @@
 //! later; every list is reached in exactly one way.
 
 use std::{
-    collections::HashSet,
     sync::{
         Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -27,7 +26,7 @@ use crate::{
 /// Time that a world may take until nothing is left to do.
 const PEACE: Duration = Duration::from_mins(30);
 /// A run with more steps than this repeats something without a pause.
-const MOST_STEPS: usize = 5_000;
+const MOST_STEPS: u32 = 5_000;
 /// A walk ends after this many failures.
 const FAILURES: usize = 5;
 
@@ -35,7 +34,6 @@ const FAILURES: usize = 5;
 struct Ran {
     violations: Vec<Violation>,
     could: Vec<Faults>,
-    states: Vec<u64>,
 }
 
 fn run(small: Small, schedule: Schedule, record: bool) -> Ran {
@@ -49,16 +47,16 @@ fn run(small: Small, schedule: Schedule, record: bool) -> Ran {
             violations.push(Violation::new(Rule::NoEnd, lock(&world.broker).rest()));
         }
         violations.extend(judge(&world));
-        let states = world.states();
-        if states.len() > MOST_STEPS {
-            let seen = format!("{} steps", states.len());
+        let steps = world.steps();
+        if steps > MOST_STEPS {
+            let seen = format!("{steps} steps");
             violations.push(Violation::new(Rule::NoEnd, seen));
         }
         let mut choices = lock(&world.choices);
         let not_struck = write(choices.not_struck());
         assert!(not_struck.is_empty(), "there is no such step: {not_struck}");
         world.end();
-        Ran { violations, could: choices.recorded(), states }
+        Ran { violations, could: choices.recorded() }
     })
 }
 
@@ -104,19 +102,17 @@ fn children<'a>(
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
     schedules: AtomicU64,
-    states: Mutex<HashSet<u64>>,
     wrong: Mutex<Vec<String>>,
 }
 
 impl Walked {
     /// Runs a list and all of its extensions by up to `more` faults.
-    fn walk(&self, small: Small, schedule: &Schedule, more: usize, states: &mut HashSet<u64>) {
+    fn walk(&self, small: Small, schedule: &Schedule, more: usize) {
         if self.wrong.lock().unwrap().len() >= FAILURES {
             return;
         }
         let ran = run(small, schedule.clone(), more > 0);
         self.schedules.fetch_add(1, Ordering::Relaxed);
-        states.extend(ran.states);
         if !ran.violations.is_empty() {
             let replay = format!("PUSH_SIM_REPLAY=\"{}; {}\"", small.name, write(schedule));
             let text = format!("{replay}\n{}", listed(&ran.violations));
@@ -125,7 +121,7 @@ impl Walked {
         }
         if more > 0 {
             for child in children(schedule, &ran.could) {
-                self.walk(small, &child, more - 1, states);
+                self.walk(small, &child, more - 1);
             }
         }
     }
@@ -139,27 +135,22 @@ pub(crate) fn walk(small: Small, faults: usize) -> Result<(), String> {
     let begun = Instant::now();
     let walked = Walked::default();
     let calm = Schedule::new();
-    let mut states = HashSet::new();
-    walked.walk(small, &calm, 0, &mut states);
+    walked.walk(small, &calm, 0);
     let first = run(small, calm.clone(), true).could;
     let first: Vec<Schedule> = children(&calm, &first).collect();
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut states = HashSet::new();
         while let Some(schedule) = first.get(next.fetch_add(1, Ordering::Relaxed)) {
             if faults > 0 {
-                walked.walk(small, schedule, faults - 1, &mut states);
+                walked.walk(small, schedule, faults - 1);
             }
         }
-        walked.states.lock().unwrap().extend(states);
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let Walked { schedules, states: seen, wrong } = walked;
-    states.extend(seen.into_inner().unwrap());
-    let (schedules, states) = (schedules.into_inner(), states.len());
-    let (name, time) = (small.name, begun.elapsed());
-    println!("{name}: {faults} faults, {schedules} schedules, {states} states, {time:.1?}");
+    let Walked { schedules, wrong } = walked;
+    let (name, schedules, time) = (small.name, schedules.into_inner(), begun.elapsed());
+    println!("{name}: {faults} faults, {schedules} schedules, {time:.1?}");
     let wrong = wrong.into_inner().unwrap();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n\n")) }
 }

@@ -1,9 +1,6 @@
 //! The broker's content, which all processes of a simulation share.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    hash::{DefaultHasher, Hash, Hasher},
-};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use push_model::{
@@ -22,8 +19,6 @@ pub(crate) struct Queued {
     pub(crate) payload: Bytes,
     /// Number of its deliveries.
     pub(crate) deliveries: u32,
-    /// A fingerprint of its content, without its random numbers.
-    print: u64,
 }
 
 #[derive(Debug)]
@@ -38,8 +33,8 @@ struct Held {
 pub(crate) struct Broker {
     next: u64,
     ready: BTreeMap<Lane, VecDeque<Queued>>,
-    /// Delayed messages by their fingerprint. A timer of the world moves them to their lane.
-    later: BTreeMap<u64, Vec<(Lane, Bytes)>>,
+    /// Delayed messages. A timer of the world moves them to their lane.
+    later: Vec<(Lane, Bytes)>,
     /// Messages that are delivered and not settled, and the session that holds each.
     held: BTreeMap<u64, Held>,
     dead: Vec<(Lane, String)>,
@@ -52,26 +47,18 @@ impl Broker {
     /// Stores a message at the end of a lane.
     pub(crate) fn push(&mut self, lane: Lane, payload: Bytes) {
         self.next += 1;
-        let print = print(&payload);
-        let message = Queued { id: self.next, payload, deliveries: 0, print };
+        let message = Queued { id: self.next, payload, deliveries: 0 };
         self.ready.entry(lane).or_default().push_back(message);
     }
 
-    /// Stores a delayed message; returns the key that names it until it is due.
-    pub(crate) fn delay(&mut self, lane: Lane, payload: Bytes) -> u64 {
-        let print = print(&payload);
-        self.later.entry(print).or_default().push((lane, payload));
-        print
+    /// Stores a delayed message.
+    pub(crate) fn delay(&mut self, lane: Lane, payload: Bytes) {
+        self.later.push((lane, payload));
     }
 
     /// A delayed message is due: it goes to the end of its lane.
-    pub(crate) fn due(&mut self, print: u64, lane: Lane, payload: Bytes) {
-        if let Some(same) = self.later.get_mut(&print) {
-            take_one(same, lane, &payload);
-            if same.is_empty() {
-                self.later.remove(&print);
-            }
-        }
+    pub(crate) fn due(&mut self, lane: Lane, payload: Bytes) {
+        take_one(&mut self.later, lane, &payload);
         self.push(lane, payload);
     }
 
@@ -91,7 +78,7 @@ impl Broker {
             self.ready.iter().flat_map(|(lane, all)| all.iter().map(|m| (*lane, &m.payload)));
         let held = self.held.values().map(|held| (held.lane, &held.message.payload));
         let arriving = self.arriving.iter().map(|(lane, payload)| (*lane, payload));
-        let later = self.later.values().flatten().map(|(lane, payload)| (*lane, payload));
+        let later = self.later.iter().map(|(lane, payload)| (*lane, payload));
         let is_about = |(lane, payload): (Lane, &Bytes)| {
             let mut parts = parts_of(lane, payload).into_iter();
             parts.any(|(id, number)| id == message && (lane == Lane::Jobs || number == partition))
@@ -183,18 +170,17 @@ impl Broker {
 
     /// Returns true if nothing is left but envelopes of a newer program.
     pub(crate) fn is_empty(&self) -> bool {
-        let newer = newer_print();
         self.held.values().all(|held| is_newer(&held.message.payload))
-            && self.later.keys().all(|print| *print == newer)
+            && self.later.iter().all(|(_, payload)| is_newer(payload))
             && self.ready.values().flatten().all(|message| is_newer(&message.payload))
     }
 
     /// Returns the number of envelopes of a newer program.
     pub(crate) fn newer(&self) -> usize {
         let ready = self.ready.values().flatten().map(|message| &message.payload);
-        let all = ready.chain(self.held.values().map(|held| &held.message.payload));
-        let later = self.later.get(&newer_print()).map_or(0, Vec::len);
-        all.filter(|payload| is_newer(payload)).count() + later
+        let held = self.held.values().map(|held| &held.message.payload);
+        let later = self.later.iter().map(|(_, payload)| payload);
+        ready.chain(held).chain(later).filter(|payload| is_newer(payload)).count()
     }
 
     pub(crate) fn dead(&self) -> &[(Lane, String)] {
@@ -207,19 +193,6 @@ impl Broker {
         let held = self.held.values().map(|held| &held.message.payload);
         let texts = ready.chain(held).map(|payload| String::from_utf8_lossy(payload).into_owned());
         format!("{:?} and {} later", texts.collect::<Vec<_>>(), self.later.len())
-    }
-
-    /// Adds the broker's content to a fingerprint.
-    pub(crate) fn hash(&self, to: &mut impl Hasher) {
-        for (lane, messages) in &self.ready {
-            lane.hash(to);
-            messages.iter().for_each(|message| message.print.hash(to));
-        }
-        self.later.iter().for_each(|(print, same)| (print, same.len()).hash(to));
-        for held in self.held.values() {
-            (held.lane, held.message.print).hash(to);
-        }
-        self.dead.len().hash(to);
     }
 }
 
@@ -236,10 +209,6 @@ pub(crate) fn newer_envelope() -> Bytes {
 
 fn is_newer(payload: &Bytes) -> bool {
     payload.starts_with(NEWER)
-}
-
-fn newer_print() -> u64 {
-    print(&newer_envelope())
 }
 
 /// The partitions of messages that a queue message concerns.
@@ -260,20 +229,4 @@ pub(crate) fn parts_of(lane: Lane, payload: &Bytes) -> Vec<(MessageId, u32)> {
             _ => Vec::new(),
         },
     }
-}
-
-/// A fingerprint of a message's content, without its random numbers.
-fn print(payload: &Bytes) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    match Task::decode(payload) {
-        Ok(Task { job, work: Work::Partition(task), .. }) => {
-            (job.head.message_id, job.dedup_nonce, task.partition, task.parent).hash(&mut hasher);
-            (task.attempt, task.unsaved.is_some(), task.late_devices).hash(&mut hasher);
-        }
-        Ok(Task { job, work: Work::Closing(check), .. }) => {
-            (job.head.message_id, job.dedup_nonce, check.closed).hash(&mut hasher);
-        }
-        Err(_) => payload.hash(&mut hasher),
-    }
-    hasher.finish()
 }

@@ -79,12 +79,12 @@ fn store(world: &Arc<World>, publish: Publish) {
         Publish::Now(lane, payload) => broker.push(lane, payload),
         Publish::Dead(lane, reason) => broker.put_aside(lane, &reason),
         Publish::Later(lane, payload, delay) => {
-            let print = broker.delay(lane, payload.clone());
+            broker.delay(lane, payload.clone());
             drop(broker);
             let world = world.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
-                lock(&world.broker).due(print, lane, payload);
+                lock(&world.broker).due(lane, payload);
                 world.changed.notify_waiters();
             });
         }

@@ -1,7 +1,7 @@
 //! The promises of the delivery protocol through faults without a crash: stores that refuse or lose
 //! writes, a broker or a transport that is slow, silent or gone. A broker of the tests counts the deliveries to
 //! each device. What a transport that never answers for some devices does to others is tested in the worker's
-//! own package (`fanout-worker/tests/tail.rs`).
+//! own package (`fanout-worker/tests/worker/tail.rs`).
 
 mod lost_writes;
 mod misbehaving_broker;

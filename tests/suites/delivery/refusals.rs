@@ -68,11 +68,13 @@ async fn while_rabbitmq_blocks_publishers_no_copies_pile_up() {
     let amqp = RabbitMq::start().await.unwrap();
     let world = World::start(amqp.url(), redis_url(), 6000).await;
     world.broker.behave(|b| b.acks_per_second = Some(1000));
-    let workers = [world.worker(&[]).await, world.worker(&[]).await, world.worker(&[]).await];
+    let flags = ["--tune", "queue-timeout=4s"];
+    let workers =
+        [world.worker(&flags).await, world.worker(&flags).await, world.worker(&flags).await];
     let id = world.begin(600).await;
     amqp.control(&["set_vm_memory_high_watermark", "0"]).await.unwrap();
     // The length of the fault: longer than a publisher waits for one confirm.
-    tokio::time::sleep(Duration::from_secs(25)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     amqp.control(&["set_vm_memory_high_watermark", "0.9"]).await.unwrap();
     let ledger = world.stack.closed(&id).await;
     assert_eq!(ledger["sent"], 6000, "{ledger}");

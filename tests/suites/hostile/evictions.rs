@@ -30,7 +30,7 @@ async fn connect(from: [u8; 4], service: &Service) -> TcpStream {
 #[tokio::test]
 async fn slow_bodies_from_many_addresses_shut_no_other_out() {
     // No body ends by itself while this test lasts.
-    let flags = ["--max-connections=40", "--tune=body-timeout=5min", "--min-body-rate=0B"];
+    let flags = ["--max-connections=40", "--tune=body-timeout=5min", "--tune=min-body-rate=0B"];
     let service = Service::start(&flags).await;
     let neighbour = Neighbour::of(&service).await;
     let mut slow = Vec::new();

@@ -322,12 +322,11 @@ async fn bodies_that_do_not_come_over_http_2_hold_no_other_app_up() {
 async fn an_app_fills_its_share() {
     let service = Service::start(&[
         "--tune=body-timeout=5min",
-        "--min-body-rate=0B",
+        "--tune=min-body-rate=0B",
         "--tune=max-body=64KiB",
         "--max-batch-body=8KiB",
         "--max-batch-lines=8",
         "--max-buffered=256KiB",
-        "--max-buffered-per-app=64KiB",
     ])
     .await;
     let neighbour = Neighbour::of(&service).await;

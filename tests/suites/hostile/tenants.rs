@@ -75,7 +75,6 @@ async fn an_app_that_fills_its_share_of_the_memory_is_503_and_others_are_served(
         "--max-batch-body=8KiB",
         "--max-batch-lines=8",
         "--max-buffered=256KiB",
-        "--max-buffered-per-app=64KiB",
     ];
     let service = Service::start(&flags).await;
     let neighbour = Neighbour::of(&service).await;
@@ -117,7 +116,7 @@ async fn an_app_that_fills_its_share_of_the_memory_is_503_and_others_are_served(
 #[tokio::test]
 async fn a_body_that_drips_in_ends_before_the_time_for_bodies_is_over() {
     // Far longer than this test waits for an answer.
-    let flags = ["--tune=body-timeout=5min", "--min-body-rate=10KiB"];
+    let flags = ["--tune=body-timeout=5min", "--tune=min-body-rate=10KiB"];
     let service = Service::start(&flags).await;
     let mut attacker = Connection::open(service.address).await;
     attacker.send(Request::push(&service, push_of(100_000)).head()).await;

@@ -169,7 +169,7 @@ async fn a_stream_whose_body_does_not_come_is_answered_and_the_others_go_on() {
 #[tokio::test]
 async fn a_stream_whose_answer_needs_no_body_is_answered_before_the_body_comes() {
     // Far longer than this test waits for an answer.
-    let service = Service::start(&["--tune=body-timeout=5min", "--min-body-rate=0B"]).await;
+    let service = Service::start(&["--tune=body-timeout=5min", "--tune=min-body-rate=0B"]).await;
     let mut stranger = push(&service, "");
     stranger.headers_mut().insert("authorization", "wrong".parse().unwrap());
     let mut lost = push(&service, "");
@@ -232,7 +232,7 @@ async fn requests_over_all_connections_are_bounded_and_each_connection_has_one()
         "--max-connections=2",
         "--max-connections-per-address=2",
         "--tune=body-timeout=5min",
-        "--min-body-rate=0B",
+        "--tune=min-body-rate=0B",
     ])
     .await;
     let mut connections = Vec::new();

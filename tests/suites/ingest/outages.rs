@@ -53,8 +53,8 @@ async fn recalls_in_work_are_bounded_for_each_app_and_for_all_although_their_req
 {
     let redis = Redis::start().await.unwrap();
     let flags = [
-        "--max-recalls=3",
-        "--max-recalls-per-app=2",
+        "--tune=recalls=3",
+        "--tune=recalls-per-app=2",
         "--tune=app-fresh=5min",
         "--tune=index-timeout=1s",
     ];

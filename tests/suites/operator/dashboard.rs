@@ -38,14 +38,14 @@ async fn every_query_of_the_dashboard_has_data_while_the_service_works() {
     let servers = Servers { redis: redis.url(), amqp: rabbitmq.url(), ..Servers::shared() };
     let stack = Stack::start(servers).await;
     let worker = stack
-        .worker(&["--batch=50", "--tune=partition-min-slots=1000", "--metrics-interval=1s"])
+        .worker(&["--batch=50", "--tune=partition-min-slots=1000", "--tune=metrics-interval=1s"])
         .await;
     // The embedded stores and the embedded broker.
     let folder = TempDir::new().unwrap();
     let ports = [(); 2].map(|()| free_port().unwrap());
     let [http, mqtt] = ports.each_ref().map(Port::address);
     let data = folder.path().join("data");
-    let flags = ["--data-dir", data.to_str().unwrap(), "--metrics-interval", "1s"];
+    let flags = ["--data-dir", data.to_str().unwrap(), "--tune", "metrics-interval=1s"];
     let listen = ["--listen", &http, "--mqtt-listen", &mqtt];
     let command = [&["standalone"][..], &flags, &listen].concat();
     let standalone = Program::start_ready("pushctl", &command).await;

@@ -20,10 +20,10 @@ const SLOW: [&str; 6] = [
     "--task-prefetch=2",
     "--tune=discard-latency=30ms",
     "--tune=run-time=100ms",
-    "--metrics-interval=50ms",
+    "--tune=metrics-interval=50ms",
 ];
 /// Flags of a program that often reads how many devices are left, and what the stores hold.
-pub(super) const OFTEN: [&str; 1] = ["--metrics-interval=50ms"];
+pub(super) const OFTEN: [&str; 1] = ["--tune=metrics-interval=50ms"];
 
 fn named(clients: &[&str]) -> Value {
     json!({"type": 2, "time_to_live": 600, "condition": {"type": 2, "client_ids": clients}})

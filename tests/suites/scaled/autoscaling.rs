@@ -56,7 +56,7 @@ impl<'a> Fleet<'a> {
         let broker = RogueBroker::start().await;
         broker.behave(|behaviour| behaviour.acks_per_second = Some(DEVICES_PER_SECOND));
         let flags =
-            ["--metrics-interval", "1s", "--batch", "50", "--tune", "partition-min-slots=100"];
+            ["--tune", "metrics-interval=1s", "--batch", "50", "--tune", "partition-min-slots=100"];
         let worker = self.stack.worker_at(&broker.url(), &flags).await;
         self.workers.push((worker, broker));
         self.most = self.most.max(self.workers.len());

@@ -1,23 +1,11 @@
-//! The flags about the MQTT broker: its URL and certificates, and the connections to it.
+//! The flags about the MQTT broker: its URL and certificates.
 
 use push_boot::{
     settings,
-    settings::{ConfigErrors, count, text},
+    settings::{ConfigErrors, text},
     tls::{self, ClientFlags},
 };
 use push_mqtt::{BadMqttUrl, MqttUrl};
-
-use super::MqttSettings;
-
-/// Flags about the MQTT broker.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "MQTT")]
-pub struct MqttArgs {
-    #[command(flatten)]
-    broker: MqttBrokerArgs,
-    #[command(flatten)]
-    tuning: MqttTuningArgs,
-}
 
 settings! {
     /// Flags about the URL and the certificates of the broker, for every program that connects to one.
@@ -35,26 +23,6 @@ settings! {
 
 fn url(text: &str) -> Result<MqttUrl, String> {
     text.parse().map_err(|bad: BadMqttUrl| bad.to_string())
-}
-
-settings! {
-    /// Flags about the use of a broker, for programs that know its address from elsewhere.
-    pub struct MqttTuningArgs, "MQTT" => MqttValues {
-        /// Share broadcasts among so many connections; one more carries small pushes
-        mqtt_connections: usize = ["N", "4"] count(1, MqttSettings::MAX_CONNECTIONS);
-        /// Limit the unacknowledged messages of a connection; the broker may lower it
-        mqtt_window: u16 = ["N", "512"] count(1, u16::MAX);
-    }
-}
-
-impl MqttArgs {
-    /// Checks the flags; what is wrong goes into `errors`. Without a URL there is no MQTT.
-    pub fn check(&self, errors: &mut ConfigErrors) -> Option<Option<(MqttUrl, MqttSettings)>> {
-        let tuning = self.tuning.check(errors);
-        let url = self.broker.check(None, errors)?;
-        let tuning = tuning?;
-        Some(url.map(|url| (url, tuning)))
-    }
 }
 
 impl MqttBrokerArgs {
@@ -80,14 +48,5 @@ impl MqttBrokerArgs {
         let encrypted = url.as_ref().map(|url| url.as_ref().is_some_and(MqttUrl::uses_tls));
         let tls = tls::client(flags, encrypted, errors)?;
         Some(url?.map(|url| url.with_tls(tls)))
-    }
-}
-
-impl MqttTuningArgs {
-    /// Checks the flags; what is wrong goes into `errors`.
-    pub fn check(&self, errors: &mut ConfigErrors) -> Option<MqttSettings> {
-        let settings = MqttSettings::read(errors.tuning());
-        let MqttValues { mqtt_connections, mqtt_window } = self.values(errors)?;
-        Some(MqttSettings { connections: mqtt_connections, window: mqtt_window, ..settings })
     }
 }

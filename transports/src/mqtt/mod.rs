@@ -53,10 +53,7 @@ use async_trait::async_trait;
 use push_model::device::Target;
 use push_mqtt::MqttUrl;
 
-pub use self::{
-    args::{MqttArgs, MqttBrokerArgs, MqttTuningArgs},
-    settings::MqttSettings,
-};
+pub use self::{args::MqttBrokerArgs, settings::MqttSettings};
 use self::{batch::BatchDelivery, pool::Pool};
 use super::{
     contract::{Connections, Outgoing, Transport},

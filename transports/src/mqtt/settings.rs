@@ -41,6 +41,8 @@ impl MqttSettings {
     /// Returns the constants, or what replaces them.
     pub fn read(tuning: &mut Tuning) -> Self {
         let mut all = Self::default();
+        tuning.count("mqtt-connections", &mut all.connections, 1..=Self::MAX_CONNECTIONS);
+        tuning.count("mqtt-window", &mut all.window, 1..=u16::MAX);
         tuning.time("mqtt-connect-timeout", &mut all.connect_timeout, MOMENT..=HOUR);
         tuning.time("mqtt-ack-timeout", &mut all.ack_timeout, MOMENT..=HOUR);
         tuning.time("mqtt-offline-timeout", &mut all.offline_timeout, Duration::ZERO..=HOUR);

@@ -236,7 +236,7 @@ mod tests {
             h2_streams: 1,
             max_buffered: 1,
             max_buffered_per_app: 1,
-            min_body_rate: None,
+            min_body_rate: 0,
             trusted_proxies: TrustedProxies::default(),
         }
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{
     settings,
-    settings::{ConfigErrors, count, some_time},
+    settings::{ConfigErrors, count},
+    tune::{HOUR, MOMENT, Tuning},
 };
 
 /// The most apps that may have a value of their own: each makes some time series in each program.
@@ -16,8 +17,6 @@ settings! {
         /// Give so many apps a value of their own in the label `app` of metrics; all others share the
         /// value `other`
         metrics_apps: usize = ["N", "100"] count(0, MOST_APPS);
-        /// Ask queue and stores for the values of metrics at this interval
-        metrics_interval: Duration = ["TIME", "15s"] some_time;
     }
 }
 
@@ -30,10 +29,26 @@ pub struct MetricsSettings {
     pub interval: Duration,
 }
 
+impl Default for MetricsSettings {
+    fn default() -> Self {
+        Self { apps: 100, interval: Duration::from_secs(15) }
+    }
+}
+
+impl MetricsSettings {
+    /// Returns the constants, or what replaces them.
+    pub fn read(tuning: &mut Tuning) -> Self {
+        let mut all = Self::default();
+        tuning.time("metrics-interval", &mut all.interval, MOMENT..=HOUR);
+        all
+    }
+}
+
 impl MetricsArgs {
     /// Checks the flags; what is wrong goes into `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<MetricsSettings> {
-        let MetricsValues { metrics_apps, metrics_interval } = self.values(errors)?;
-        Some(MetricsSettings { apps: metrics_apps, interval: metrics_interval })
+        let settings = MetricsSettings::read(errors.tuning());
+        let MetricsValues { metrics_apps } = self.values(errors)?;
+        Some(MetricsSettings { apps: metrics_apps, ..settings })
     }
 }

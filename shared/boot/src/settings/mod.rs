@@ -27,7 +27,7 @@ use std::{fmt, path::Path};
 use self::secret::SecretText;
 pub use crate::values::{
     address, count, count_or_none, duration, on_or_off, path, share, size, size_between, size_from,
-    some_time, text,
+    text,
 };
 use crate::{
     tune::{TuneArgs, Tuning},

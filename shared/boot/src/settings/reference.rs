@@ -24,9 +24,9 @@ pub struct Program {
 /// One setting of one or more programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// `--metrics-interval`.
+    /// `--drain-deadline`.
     pub flag: String,
-    /// `PUSH_METRICS_INTERVAL`.
+    /// `PUSH_DRAIN_DEADLINE`.
     pub variable: String,
     /// The kind of its value: `TIME`, `SIZE`, `N`, …
     pub value: String,

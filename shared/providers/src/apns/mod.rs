@@ -16,7 +16,7 @@ use crate::{
     Authorization, BadAccount, BadToken, Bearer, Delivery, Device, Provider, TooLarge,
     content::Content,
     exchange::{Answer, Request},
-    verdict::{AccountFault, Verdict},
+    verdict::Verdict,
 };
 
 /// The provider of [`TransportKind::Apns`].
@@ -47,10 +47,6 @@ impl Provider for Apns {
         Message::build(&content.payload)
     }
 
-    fn audience(_: &Token) -> &str {
-        ""
-    }
-
     fn identity(account: &Account, _: &AppKey) -> String {
         account.identity.clone()
     }
@@ -62,10 +58,6 @@ impl Provider for Apns {
         random: &dyn SecureRandom,
     ) -> Result<Authorization, BadAccount> {
         account.provider_token(now, random).map(Authorization::Made)
-    }
-
-    fn authorized(_: &Answer<'_>, _: UnixMillis) -> Result<Bearer, AccountFault> {
-        Err(AccountFault::Stop { code: "no_exchange" })
     }
 
     fn request(

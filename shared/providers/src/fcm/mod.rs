@@ -44,10 +44,6 @@ impl Provider for Fcm {
         Message::build(&content.payload)
     }
 
-    fn audience(_: &Token) -> &str {
-        ""
-    }
-
     fn identity(account: &Account, _: &AppKey) -> String {
         account.identity.clone()
     }

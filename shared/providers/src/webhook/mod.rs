@@ -22,7 +22,7 @@ use crate::{
     Authorization, BadAccount, BadToken, Bearer, Delivery, Device, Provider, TooLarge,
     content::Content,
     exchange::{Answer, Request},
-    verdict::{AccountFault, Verdict},
+    verdict::Verdict,
 };
 
 /// A webhook.
@@ -52,10 +52,6 @@ impl Provider for Webhook {
         Message::new(content)
     }
 
-    fn audience(_: &Token) -> &str {
-        ""
-    }
-
     /// Each app has its own receiver, although two may be at the same URL.
     fn identity(_: &Account, app: &AppKey) -> String {
         app.to_string()
@@ -70,11 +66,6 @@ impl Provider for Webhook {
     ) -> Result<Authorization, BadAccount> {
         let (renew_at, expires_at) = (UnixMillis::MAX, UnixMillis::MAX);
         Ok(Authorization::Made(Bearer { value: Bytes::new(), renew_at, expires_at }))
-    }
-
-    /// Requests are signed here, so there is no such answer.
-    fn authorized(_: &Answer<'_>, _: UnixMillis) -> Result<Bearer, AccountFault> {
-        Err(AccountFault::Stop { code: "no_exchange" })
     }
 
     fn batch(message: &Message, devices: &[Device<'_, Token>]) -> usize {

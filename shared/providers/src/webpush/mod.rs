@@ -27,7 +27,7 @@ use crate::{
     Authorization, BadAccount, BadToken, Bearer, Delivery, Device, Provider, TooLarge,
     content::Content,
     exchange::{Answer, Request},
-    verdict::{AccountFault, Verdict},
+    verdict::Verdict,
 };
 
 /// Web Push and UnifiedPush.
@@ -85,11 +85,6 @@ impl Provider for WebPush {
         random: &dyn SecureRandom,
     ) -> Result<Authorization, BadAccount> {
         vapid::authorize(account, audience, now, random).map(Authorization::Made)
-    }
-
-    /// Tokens are signed here, so there is no such answer.
-    fn authorized(_: &Answer<'_>, _: UnixMillis) -> Result<Bearer, AccountFault> {
-        Err(AccountFault::Stop { code: "no_exchange" })
     }
 
     fn request(

@@ -42,7 +42,7 @@ async fn an_answer_that_needs_no_body_leaves_the_connection_usable() {
 #[tokio::test]
 async fn an_answer_that_needs_no_body_does_not_wait_for_it() {
     // Far longer than this test waits for an answer.
-    let service = Service::start(&["--tune=body-timeout=5min", "--min-body-rate=0B"]).await;
+    let service = Service::start(&["--tune=body-timeout=5min", "--tune=min-body-rate=0B"]).await;
     let push = Request::push(&service, "x".repeat(100_000));
     let mut unsent = Vec::new();
     for (request, http) in [

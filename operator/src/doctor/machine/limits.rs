@@ -8,7 +8,7 @@ use push_boot::{
 };
 use push_store::Finding;
 
-use super::encryption::is_this_machine;
+use crate::doctor::servers::encryption::is_this_machine;
 
 /// The file in which Linux says if it may promise more memory than there is.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
@@ -17,7 +17,7 @@ const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 const FEW_CLIENTS: usize = 1_000;
 
 /// Checks what concerns a Redis on this machine, if there is one.
-pub(super) fn redis(engines: &EngineSettings) -> Option<Finding> {
+pub(in crate::doctor) fn redis(engines: &EngineSettings) -> Option<Finding> {
     let urls = [Some(&engines.index), engines.ledger.as_ref()].into_iter().flatten();
     let mut servers =
         urls.filter(|url| matches!(url, IndexUrl::Redis(_))).flat_map(IndexUrl::servers);
@@ -47,7 +47,7 @@ fn overcommit(file: &Path) -> Option<Finding> {
 }
 
 /// Checks how many files a program that is started from here may have open.
-pub(super) fn descriptors() -> Finding {
+pub(in crate::doctor) fn descriptors() -> Finding {
     judge_descriptors(descriptors::raise().limit)
 }
 

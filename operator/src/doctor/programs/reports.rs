@@ -52,7 +52,7 @@ struct Build<'a> {
 const OWN: Build<'static> = Build { version: build_info::NUMBER, revision: build_info::REVISION };
 
 /// Asks the programs with these operations listeners, all at the same time.
-pub(super) async fn findings(listeners: Vec<Server>) -> Vec<Finding> {
+pub(in crate::doctor) async fn findings(listeners: Vec<Server>) -> Vec<Finding> {
     if listeners.is_empty() {
         let how = "name the operations listeners of ingests, workers and brokers with --ops";
         return vec![Finding::skipped(SUBJECT, how)];

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// A client whose requests take no longer than this in all, and whose answers have any status.
-pub(super) fn client(timeout: Duration) -> ureq::Agent {
+pub(in crate::doctor) fn client(timeout: Duration) -> ureq::Agent {
     ureq::Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)

@@ -1,50 +1,26 @@
 //! A transport that never answers for a few devices: they hold up no others, be those read for the
 //! first time, tried again, or sent at the pace of their app.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
-
 use std::{
     collections::BTreeMap,
-    num::NonZeroU32,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use push_boot::engines::Stores;
-use push_fanout_worker::{
-    BulkLimits, ClosingLimits, Dependencies, LedgerLimits, PlanLimits, RetryLimits, RetryPolicy,
-    RunLimits, WorkerSettings,
-};
-use push_index::{Apps as _, Devices as _, sqlite::SqliteIndex};
-use push_ledger::{Ledger as _, sqlite::SqliteLedger};
+use push_fanout_worker::{PlanLimits, WorkerSettings};
 use push_model::{
-    app::{App, AppKey},
-    device::{Device, Target, TransportKind},
-    envelope::{JobMarks, encode_job, encode_job_envelope},
-    gone::GoneLimit,
-    hints::Hints,
-    ids::{AppId, MessageId},
-    ledger::{Retention, RetryReason},
-    message::{Audience, Payload},
-    secret::Secret,
-    time::UnixMillis,
+    device::{Target, TransportKind},
+    ledger::RetryReason,
 };
-use push_queue::{
-    Lane, Queue as _,
-    sqlite::{SqliteQueue, SqliteQueueSettings},
-};
-use push_store::sqlite::SqliteStore;
-use push_transports::{Outcome, Outgoing, Sending, Transport, Transports};
-use tempfile::TempDir;
-use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use push_transports::{Outcome, Outgoing, Sending, Transport};
+use tokio::time::{Instant, sleep};
+
+use crate::service::Service;
 
 const DEVICES: usize = 24_000;
 const LATENCY: Duration = Duration::from_millis(150);
 const TIME_OUT: Duration = Duration::from_secs(15);
-/// Deadline for a broadcast.
-const DEADLINE: Duration = Duration::from_secs(90);
 
 /// A transport that answers after [`LATENCY`], but for some devices only when their time is over.
 #[derive(Debug, Default)]
@@ -109,27 +85,8 @@ impl Transport for Slow {
 }
 
 fn settings(min_slots: u64) -> WorkerSettings {
-    let seconds = Duration::from_secs;
-    WorkerSettings {
-        job_prefetch: 4,
-        task_prefetch: 4,
-        bulk: BulkLimits { requests: 1, yields: Duration::from_millis(5) },
-        run: RunLimits {
-            batch: 1000,
-            time: Duration::from_millis(500),
-            now_window: seconds(5),
-            clock_allowance: seconds(1),
-        },
-        plan: PlanLimits { partitions: 4, min_slots },
-        retry: RetryPolicy { first: seconds(1), longest: seconds(60) },
-        retry_limits: RetryLimits { attempts: 10, backlog: 1000 },
-        gone_limit: GoneLimit::default(),
-        closing: ClosingLimits { every: seconds(600), write_off_after: seconds(900) },
-        index_pause: RetryPolicy { first: Duration::from_millis(100), longest: seconds(2) },
-        hold: seconds(600),
-        ledger_retention: Retention::all(seconds(3600)),
-        ledger: LedgerLimits { bytes: 1 << 30, every: seconds(10) },
-    }
+    let plan = PlanLimits { partitions: 4, min_slots };
+    WorkerSettings { job_prefetch: 4, plan, ..WorkerSettings::default() }
 }
 
 struct Broadcast {
@@ -147,67 +104,16 @@ const ALONE: u64 = 1 << 20;
 async fn broadcast(broadcast: Broadcast) -> Duration {
     let Broadcast { devices: number, transport, pace, min_slots } = broadcast;
     let (unanswered, busy) = (transport.unanswered, transport.busy);
-    let dir = TempDir::new().unwrap();
-    let store = dir.path().join("index.sqlite3");
-    let store = SqliteStore::open(&store, "test", Default::default()).await.unwrap();
-    let index = SqliteIndex::new(store.clone());
-    let queue = dir.path().join("queue.sqlite3");
-    let queue = SqliteQueue::open(&queue, "test", SqliteQueueSettings::default()).await.unwrap();
-    let ledger = Arc::new(SqliteLedger::open(store).await.unwrap());
-    let (index, queue) = (Arc::new(index), Arc::new(queue));
-    let app: AppId = "app".parse().unwrap();
-    let record = App::new(app.clone(), &Secret::generate(), UnixMillis::now());
-    let record = App { pace: pace.and_then(NonZeroU32::new), ..record };
-    assert!(index.create_app(&record).await.unwrap());
-    let device = |n: usize| Device {
-        client_id: format!("d{n:06}").parse().unwrap(),
-        attributes: Default::default(),
-        transport: TransportKind::Mqtt,
-        token: None,
-    };
-    let devices: Vec<Device> = (0..number).map(device).collect();
-    let key = AppKey::first(app.clone());
-    for some in devices.chunks(1000) {
-        index.put_devices(&key, some, UnixMillis::now()).await.unwrap();
-    }
     let transport = Arc::new(transport);
-    let transports = Transports::default().with(TransportKind::Mqtt, transport.clone());
-    let stores = Stores { index: index.clone(), ledger: ledger.clone(), ledger_is_separate: false };
-    let dependencies = Dependencies::new(queue.clone(), stores, transports);
-    let stop = CancellationToken::new();
-    let (settings, drain) = (settings(min_slots), Duration::from_secs(30));
-    let worker = tokio::spawn(push_fanout_worker::run(settings, dependencies, drain, stop.clone()));
-    let (id, accepted_at) =
-        (MessageId::issue(&app, push_model::ids::AudienceKind::Broadcast), UnixMillis::now());
-    let payload = Payload {
-        message_id: id,
-        app_id: app.clone(),
-        kind: 2,
-        notification: None,
-        data: Some(BTreeMap::new()),
-        hints: Hints::default(),
-        accepted_at,
-        sequence: 1,
-        expires_at: accepted_at.plus_seconds(600),
-    };
-    let job = encode_job(&payload, &Audience::All, JobMarks::default()).unwrap();
+    let devices = (0..number).map(|n| (format!("d{n:06}"), None));
+    let (kind, settings) = (TransportKind::Mqtt, settings(min_slots));
+    let service = Service::start(kind, transport.clone(), pace, devices, settings).await;
     let begun = Instant::now();
-    queue.publish(Lane::Jobs, encode_job_envelope(&[job])).await.unwrap();
+    let id = service.publish().await;
     let silent = if unanswered { number.div_ceil(1000) } else { 0 };
-    let all_that_answer = async {
-        loop {
-            let entry = ledger.entry(&AppKey::first(app.clone()), &id).await.unwrap();
-            let sent = entry.map_or(0, |entry| entry.outcomes.sent);
-            if sent as usize == number - silent {
-                return;
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(DEADLINE, all_that_answer).await.expect("those that answer are sent to");
+    let entry = service.entry(&id, |entry| entry.outcomes.sent == (number - silent) as u64).await;
     let took = begun.elapsed();
     if unanswered {
-        let entry = ledger.entry(&AppKey::first(app.clone()), &id).await.unwrap().unwrap();
         assert_eq!(entry.pending(), silent as u64, "they are counted and open");
         assert_eq!(entry.targeted, number as u64);
     }
@@ -216,8 +122,7 @@ async fn broadcast(broadcast: Broadcast) -> Duration {
     let answering = tries.iter().filter(|(client, _)| !client.ends_with("007"));
     let repeated = answering.filter(|(client, tries)| **tries != expected(client));
     assert_eq!(repeated.count(), 0, "no device that was sent to is sent to again");
-    stop.cancel();
-    worker.await.unwrap().unwrap();
+    service.end().await;
     took
 }
 

@@ -1,7 +1,5 @@
 //! Which addresses a tenant's request may reach, however they are written.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
 use std::net::IpAddr;
 
 use push_outbound::{

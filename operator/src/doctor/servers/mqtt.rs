@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const SUBJECT: &str = "MQTT broker";
 
 /// Logs in as a worker does, with a session that ends with the connection.
-pub(super) async fn broker(url: Option<&MqttUrl>) -> Finding {
+pub(in crate::doctor) async fn broker(url: Option<&MqttUrl>) -> Finding {
     let Some(url) = url else {
         return Finding::skipped(SUBJECT, "name it with --mqtt-url");
     };

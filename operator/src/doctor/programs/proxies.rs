@@ -19,7 +19,7 @@ const CLAIMS: [(&str, &str); 3] = [
 ];
 
 /// Returns a finding if untrusted addresses named clients to this program.
-pub(super) fn judge(url: &str, metrics: &str) -> Option<Finding> {
+pub(in crate::doctor) fn judge(url: &str, metrics: &str) -> Option<Finding> {
     let count = |name: &str| -> u64 {
         let value = metrics.lines().find_map(|line| line.strip_prefix(name));
         value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)

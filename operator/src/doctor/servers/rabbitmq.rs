@@ -14,8 +14,7 @@ use push_store::Finding;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::http::client;
-use crate::server::Server;
+use crate::{doctor::programs::http::client, server::Server};
 
 /// The oldest release with what the service needs of quorum queues.
 const MIN_VERSION: (u32, u32) = (3, 10);
@@ -42,18 +41,18 @@ const POLICIES: &str = "queue policies";
 
 /// The management plugin.
 #[derive(Debug, Clone)]
-pub(super) struct Management {
+pub(in crate::doctor) struct Management {
     /// `http://host:15672`, without user and password.
-    pub(super) url: String,
+    pub(in crate::doctor) url: String,
     /// `user:password`, those of the queue's URL.
-    pub(super) login: SecretText,
+    pub(in crate::doctor) login: SecretText,
     /// The virtual host of the queues.
-    pub(super) vhost: String,
+    pub(in crate::doctor) vhost: String,
 }
 
 impl Management {
     /// Describes the plugin at this URL, for the queues of this queue URL and with its login.
-    pub(super) fn of(url: Option<Server>, queue: &QueueUrl) -> Option<Self> {
+    pub(in crate::doctor) fn of(url: Option<Server>, queue: &QueueUrl) -> Option<Self> {
         let (login, vhost) = queue.login_and_vhost()?;
         Some(Self { url: url?.to_string(), login, vhost })
     }
@@ -72,7 +71,7 @@ struct Queue {
 }
 
 /// Checks if the version in `RabbitMQ 3.10.8` is one that the service can use.
-pub(super) fn version(description: &str) -> Option<Finding> {
+pub(in crate::doctor) fn version(description: &str) -> Option<Finding> {
     const SUBJECT: &str = "rabbitmq version";
     let text = description.strip_prefix("RabbitMQ ")?;
     let mut parts = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -87,7 +86,10 @@ pub(super) fn version(description: &str) -> Option<Finding> {
 }
 
 /// Judges the policies that apply to the queues of this namespace.
-pub(super) async fn policies(management: Option<Management>, namespace: &str) -> Vec<Finding> {
+pub(in crate::doctor) async fn policies(
+    management: Option<Management>,
+    namespace: &str,
+) -> Vec<Finding> {
     let Some(management) = management else {
         let how = "name RabbitMQ's management plugin with --management";
         return vec![Finding::skipped(POLICIES, how)];

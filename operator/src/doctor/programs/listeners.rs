@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use push_store::Finding;
 
-use super::encryption::{in_file, is_loopback};
+use crate::doctor::servers::encryption::{in_file, is_loopback};
 
 /// A listener, as its own settings describe it.
 #[derive(Debug, PartialEq, Eq)]

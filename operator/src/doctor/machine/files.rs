@@ -14,7 +14,7 @@ use push_store::Finding;
 const SUBJECT: &str = "file access";
 
 /// Returns a finding for each database file.
-pub(super) fn judge(engines: &EngineSettings) -> Vec<Finding> {
+pub(in crate::doctor) fn judge(engines: &EngineSettings) -> Vec<Finding> {
     let mut files = Vec::new();
     if let QueueUrl::Sqlite(path) = &engines.queue {
         files.push(path);
@@ -58,7 +58,7 @@ fn not_seen(path: &Path, error: &io::Error) -> Finding {
 
 /// Returns a finding for the key file, if there is one. A group may read it: that is how `ingest` under
 /// another user gets the keys.
-pub(super) fn judge_device_keys(path: &Path) -> Option<Finding> {
+pub(in crate::doctor) fn judge_device_keys(path: &Path) -> Option<Finding> {
     const ANY: u32 = 0o007;
     const GROUP: u32 = 0o070;
     let file = path.display();
@@ -82,7 +82,7 @@ pub(super) fn judge_device_keys(path: &Path) -> Option<Finding> {
 }
 
 /// Returns a finding for the data directory, if it is there and other users can look into it.
-pub(super) fn judge_folder(dir: &Path) -> Option<Finding> {
+pub(in crate::doctor) fn judge_folder(dir: &Path) -> Option<Finding> {
     const OTHERS: u32 = 0o007;
     let mode = fs::metadata(dir).ok()?.permissions().mode();
     (mode & OTHERS != 0).then(|| {
@@ -96,7 +96,7 @@ pub(super) fn judge_folder(dir: &Path) -> Option<Finding> {
 }
 
 /// Returns a finding for each password file that other users can read.
-pub(super) fn judge_secrets(files: Vec<(String, PathBuf)>) -> Vec<Finding> {
+pub(in crate::doctor) fn judge_secrets(files: Vec<(String, PathBuf)>) -> Vec<Finding> {
     const ANY: u32 = 0o006;
     let judge = |(flag, path): (String, PathBuf)| {
         let mode = fs::metadata(&path).ok()?.permissions().mode();

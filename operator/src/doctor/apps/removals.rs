@@ -5,7 +5,7 @@ use push_index::{AppKey, Index};
 use push_model::time::UnixMillis;
 use push_store::{Finding, IndexError};
 
-use super::engine::Engine;
+use crate::doctor::servers::engine::Engine;
 
 /// The most apps that a finding names.
 const APPS_NAMED: usize = 10;
@@ -16,7 +16,11 @@ const APPS_AT_ONCE: usize = 32;
 const SUBJECT: &str = "gone devices";
 
 /// Names the apps whose removals are stopped.
-pub(super) async fn judge(index: &dyn Index, engine: &Engine, now: UnixMillis) -> Finding {
+pub(in crate::doctor) async fn judge(
+    index: &dyn Index,
+    engine: &Engine,
+    now: UnixMillis,
+) -> Finding {
     match stopped(index, now).await {
         Ok(stopped) => finding(&stopped),
         Err(error) => engine.store_failed(SUBJECT, &error),

@@ -36,7 +36,10 @@ struct Link<'a> {
 }
 
 /// Looks at every link, one server after the other.
-pub(super) async fn links(engines: &EngineSettings, mqtt: Option<&MqttUrl>) -> Vec<Finding> {
+pub(in crate::doctor) async fn links(
+    engines: &EngineSettings,
+    mqtt: Option<&MqttUrl>,
+) -> Vec<Finding> {
     let index = |name, url: &IndexUrl| Link {
         name,
         servers: url.servers(),
@@ -112,7 +115,7 @@ impl Link<'_> {
 }
 
 /// Reports until when the certificate in a file is valid.
-pub(super) fn in_file(name: &str, certificate: &Path) -> Finding {
+pub(in crate::doctor) fn in_file(name: &str, certificate: &Path) -> Finding {
     let (subject, file) = (format!("{name} certificate"), certificate.display().to_string());
     match expiry::of_file(certificate) {
         Ok(expires) => judge(subject, &file, expires, SystemTime::now()),
@@ -147,12 +150,12 @@ fn judge(subject: String, of: &str, expires: Option<SystemTime>, now: SystemTime
     }
 }
 
-pub(super) fn is_this_machine(host: &str) -> bool {
+pub(in crate::doctor) fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(is_loopback)
 }
 
 /// Judges as programs do where they listen: an IPv4 address may be written as one of IPv6.
-pub(super) fn is_loopback(address: IpAddr) -> bool {
+pub(in crate::doctor) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 

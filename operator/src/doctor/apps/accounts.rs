@@ -5,14 +5,14 @@ use push_index::{Index, TransportExtent};
 use push_model::{app::AppKey, targeting::Targeting, time::UnixMillis};
 use push_store::{Finding, IndexError};
 
-use super::{APPS_NAMED, engine::Engine};
+use crate::doctor::{APPS_NAMED, servers::engine::Engine};
 
 const SUBJECT: &str = "accounts";
 /// The most apps that are asked for at once.
 const APPS_AT_ONCE: usize = 16;
 
 /// Names the apps that have such devices, with their number.
-pub(super) async fn judge(index: &dyn Index, engine: &Engine) -> Finding {
+pub(in crate::doctor) async fn judge(index: &dyn Index, engine: &Engine) -> Finding {
     match unreached(index).await {
         Ok((0, _)) => Finding::ok(SUBJECT, "every app has one for each transport of its devices"),
         Ok((apps, named)) => Finding::warning(

@@ -21,7 +21,7 @@ const ALLOWANCE: Duration = Duration::from_secs(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Asks the `ingest` at this URL.
-pub(super) async fn of_ingest(server: Option<Server>) -> Finding {
+pub(in crate::doctor) async fn of_ingest(server: Option<Server>) -> Finding {
     let Some(server) = server else {
         return Finding::skipped(SUBJECT, "name where ingest is reached with --server");
     };

@@ -19,7 +19,7 @@ const DEAD_COUNTED: usize = 1000;
 ///
 /// # Errors
 /// If it cannot be used.
-pub(super) async fn open(
+pub(in crate::doctor) async fn open(
     engines: &EngineSettings,
     program: &str,
 ) -> anyhow::Result<Arc<dyn Queue>> {
@@ -31,7 +31,7 @@ pub(super) async fn open(
         .with_context(|| format!("cannot use the queue at {}", engines.queue))
 }
 
-pub(super) async fn findings(queue: &dyn Queue, engine: &Engine) -> Vec<Finding> {
+pub(in crate::doctor) async fn findings(queue: &dyn Queue, engine: &Engine) -> Vec<Finding> {
     let mut findings = Vec::new();
     match queue.describe().await {
         Ok(description) => {

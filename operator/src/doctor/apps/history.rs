@@ -8,7 +8,7 @@ use push_model::{
 };
 use push_store::Finding;
 
-use super::human;
+use crate::doctor::human;
 
 /// A shorter history is no base for a forecast.
 const FORECAST_FROM: Duration = Duration::from_mins(10);
@@ -17,7 +17,11 @@ const SUBJECT: &str = "ledger";
 
 /// Judges the ledger by the last measurement, which a worker makes every 10 seconds; `None`
 /// before the first.
-pub(super) fn judge(history: Option<History>, retention: Retention, now: UnixMillis) -> Finding {
+pub(in crate::doctor) fn judge(
+    history: Option<History>,
+    retention: Retention,
+    now: UnixMillis,
+) -> Finding {
     let Some(History { measured_at, bytes, limit, oldest, evicted }) = history else {
         return Finding::skipped(SUBJECT, "start a worker, which measures it every 10s");
     };

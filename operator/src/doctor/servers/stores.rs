@@ -6,15 +6,15 @@ use push_index::{AppKey, DictionarySweeps, DictionaryUse};
 use push_model::{ledger::Retention, time::UnixMillis};
 use push_store::{Finding, Store, TakesWrites};
 
-use super::{
-    APPS_NAMED, accounts,
-    engine::{Engine, look_for},
-    history, removals,
+use super::engine::{Engine, look_for};
+use crate::doctor::{
+    APPS_NAMED,
+    apps::{accounts, history, removals},
 };
 
 /// The index and the ledger's own store, or why they cannot be used.
 #[derive(Debug)]
-pub(super) struct Stores {
+pub(in crate::doctor) struct Stores {
     index: Opened,
     ledger: Option<Opened>,
 }
@@ -26,7 +26,7 @@ struct Opened {
 }
 
 /// Opens both stores, each alone: a fault of one does not hide the other.
-pub(super) async fn open(engines: &EngineSettings) -> Stores {
+pub(in crate::doctor) async fn open(engines: &EngineSettings) -> Stores {
     let namespace = &engines.namespace;
     let index = open_one(&engines.index, open_index(engines)).await;
     let ledger = match engines.separate_ledger() {
@@ -54,7 +54,7 @@ async fn open_one(
 }
 
 impl Stores {
-    pub(super) async fn findings(&self, retention: Retention) -> Vec<Finding> {
+    pub(in crate::doctor) async fn findings(&self, retention: Retention) -> Vec<Finding> {
         let Self { index, ledger } = self;
         let mut findings = index.findings().await;
         if let Ok(stores) = &index.stores {

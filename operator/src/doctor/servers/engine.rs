@@ -13,9 +13,9 @@ use push_store::{Finding, IndexError, Refusal, RefusalReason};
 
 /// An engine of the deployment.
 #[derive(Debug, Clone)]
-pub(super) struct Engine {
+pub(in crate::doctor) struct Engine {
     /// Its findings are about this.
-    pub(super) name: &'static str,
+    pub(in crate::doctor) name: &'static str,
     /// The setting that names it.
     flag: &'static str,
     /// True if it is a file, and no server.
@@ -31,7 +31,7 @@ const RIGHTS: &str = "+@read +@write +@scripting +@transaction +@connection +tim
 
 /// A reason not to open an embedded database: the doctor makes nothing in order to look at it.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotOpened {
+pub(in crate::doctor) enum NotOpened {
     /// It is not there.
     #[error("there is none in {}", .0.display())]
     NotMade(PathBuf),
@@ -44,7 +44,7 @@ pub(super) enum NotOpened {
 ///
 /// # Errors
 /// If it is not.
-pub(super) fn look_for(file: &Path) -> Result<(), NotOpened> {
+pub(in crate::doctor) fn look_for(file: &Path) -> Result<(), NotOpened> {
     match file.try_exists() {
         Ok(true) => Ok(()),
         Ok(false) => Err(NotOpened::NotMade(file.to_owned())),
@@ -53,18 +53,18 @@ pub(super) fn look_for(file: &Path) -> Result<(), NotOpened> {
 }
 
 impl Engine {
-    pub(super) fn queue(engines: &EngineSettings) -> Self {
+    pub(in crate::doctor) fn queue(engines: &EngineSettings) -> Self {
         let is_file = matches!(engines.queue, QueueUrl::Sqlite(_));
         let namespace = engines.namespace.clone();
         Self { name: "queue", flag: "--queue-url", is_file, namespace }
     }
 
-    pub(super) fn index(url: &IndexUrl, namespace: &str) -> Self {
+    pub(in crate::doctor) fn index(url: &IndexUrl, namespace: &str) -> Self {
         Self::store("index", "--index-url", url, namespace)
     }
 
     /// Describes the ledger's own store.
-    pub(super) fn ledger(url: &IndexUrl, namespace: &str) -> Self {
+    pub(in crate::doctor) fn ledger(url: &IndexUrl, namespace: &str) -> Self {
         Self::store("ledger", "--ledger-url", url, namespace)
     }
 
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// Reports that it cannot be opened.
-    pub(super) fn unusable(&self, error: &anyhow::Error) -> Finding {
+    pub(in crate::doctor) fn unusable(&self, error: &anyhow::Error) -> Finding {
         let detail = format!("{error:#}");
         if let Some(NotOpened::NotMade(_)) = error.downcast_ref() {
             let remedy = format!(
@@ -92,12 +92,20 @@ impl Engine {
     }
 
     /// Reports that the queue failed.
-    pub(super) fn queue_failed(&self, subject: impl Into<String>, error: &QueueError) -> Finding {
+    pub(in crate::doctor) fn queue_failed(
+        &self,
+        subject: impl Into<String>,
+        error: &QueueError,
+    ) -> Finding {
         Finding::error(subject, with_causes(error), self.remedy_of_queue(error))
     }
 
     /// Reports that a store failed.
-    pub(super) fn store_failed(&self, subject: impl Into<String>, error: &IndexError) -> Finding {
+    pub(in crate::doctor) fn store_failed(
+        &self,
+        subject: impl Into<String>,
+        error: &IndexError,
+    ) -> Finding {
         Finding::error(subject, with_causes(error), self.remedy_of_store(error))
     }
 

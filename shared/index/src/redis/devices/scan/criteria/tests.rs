@@ -1,0 +1,86 @@
+use super::*;
+
+/// The planes of a column.
+fn planes(codes: &[u16]) -> (Vec<u8>, Vec<u8>) {
+    let plane = |byte: usize| codes.iter().map(|code| code.to_be_bytes()[byte]).collect();
+    let (mut high, low): (Vec<u8>, Vec<u8>) = (plane(0), plane(1));
+    high.truncate(high.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+    (low, high)
+}
+
+/// The candidates among slots with these codes, by column.
+fn candidates(criteria: &Criteria, columns: &[&[u16]]) -> Result<Vec<u16>, OutdatedTables> {
+    let planes: Vec<_> = columns.iter().map(|codes| planes(codes)).collect();
+    let columns = planes.iter().map(|(low, high)| Column { low, high });
+    criteria.candidates(&columns.collect::<Vec<_>>())
+}
+
+fn criteria<const N: usize>(tables: [Table; N]) -> Criteria {
+    Criteria::new(None, tables.into(), UnixMillis(0))
+}
+
+#[test]
+fn a_code_newer_than_the_tables_is_noticed_and_a_device_without_a_value_does_not_match() {
+    let criteria = criteria([Table::new(Attribute::Country)]);
+    assert_eq!(candidates(&criteria, &[&[0, 0]]), Ok(vec![]));
+    assert_eq!(candidates(&criteria, &[&[0, 1]]), Err(OutdatedTables));
+    assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Err(OutdatedTables));
+    assert_eq!(criteria.accept_codes(&[0, 9, 0, 0, 0, 0]), Ok(false));
+    let criteria = criteria.without_unknown();
+    assert_eq!(candidates(&criteria, &[&[0, 1, 300]]), Ok(vec![]));
+    assert_eq!(criteria.accept_codes(&[1, 0, 0, 0, 0, 0]), Ok(false));
+}
+
+#[test]
+fn a_table_is_completed_with_what_the_dictionary_has_learnt_and_keeps_what_it_knew() {
+    let mut targeting = Targeting::all_devices();
+    targeting.set(Attribute::Language, vec!["zh".into()]);
+    let mut known = Dictionary::default();
+    known.add_read(0, vec!["en".into(), "".into(), "zh-cn".into()]);
+    let mut table = Table::new(Attribute::Language);
+    table.complete(&targeting, &known, 0, usize::MAX);
+    let values = |table: &Table| (0..6).map(|code| table.value_of(code)).collect::<Vec<_>>();
+    let before = [NO_MATCH, NO_MATCH, UNKNOWN_CODE, MATCH, UNKNOWN_CODE, UNKNOWN_CODE];
+    assert_eq!(values(&table), before);
+    known.add(2, "zh".into());
+    known.add(4, "zha".into());
+    table.complete(&targeting, &known, 0, 3);
+    assert_eq!(values(&table)[2..], [MATCH, MATCH, UNKNOWN_CODE, UNKNOWN_CODE]);
+    table.complete(&targeting, &known, 3, usize::MAX);
+    assert_eq!(values(&table)[2..], [MATCH, MATCH, NO_MATCH, UNKNOWN_CODE]);
+    assert_eq!(table.value_of(999), UNKNOWN_CODE);
+}
+
+#[test]
+fn a_slot_matches_if_every_criterion_does_and_one_mismatch_decides() {
+    let table = |attribute, by_code: &[u8]| Table::of(attribute, by_code.to_vec());
+    let tables = [
+        table(Attribute::Country, &[NO_MATCH, MATCH, NO_MATCH]),
+        table(Attribute::Brand, &[NO_MATCH, NO_MATCH, MATCH]),
+    ];
+    let criteria = criteria(tables);
+    let candidates = |countries: &[u16], brands: &[u16]| {
+        super::tests::candidates(&criteria, &[countries, brands])
+    };
+    assert_eq!(candidates(&[1, 0, 2, 1, 1], &[2, 2, 2, 1, 2]), Ok(vec![0, 4]));
+    assert_eq!(candidates(&[1, 1, 1], &[2]), Ok(vec![0]), "a slot beyond a column does not match");
+    assert_eq!(
+        candidates(&[0, 2], &[3, 3]),
+        Ok(vec![]),
+        "an unknown code is not looked at behind a mismatch"
+    );
+    assert_eq!(candidates(&[0, 1], &[2, 3]), Err(OutdatedTables));
+    assert_eq!(candidates(&[3, 0], &[0, 0]), Err(OutdatedTables));
+}
+
+#[test]
+fn a_device_is_a_candidate_for_the_partitions_that_it_is_in_and_for_those_before() {
+    use TransportKind::{Apns, Fcm, Mqtt};
+    let bytes =
+        [0, transport_byte(Fcm, None), transport_byte(Fcm, Some(Mqtt)), transport_byte(Mqtt, None)];
+    let of = |kind| {
+        let criteria = Criteria::new(Some(kind), [].into(), UnixMillis(0));
+        candidates(&criteria, &[&bytes.map(u16::from)]).unwrap()
+    };
+    assert_eq!((of(Mqtt), of(Fcm), of(Apns)), (vec![2, 3], vec![1, 2], vec![]));
+}
