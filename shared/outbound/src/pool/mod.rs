@@ -215,7 +215,9 @@ impl Pool {
                     state.health.answered(now.duration_since(slot.opened));
                 }
             }
-            Outcome::Refused if spent => self.retire_in(state, id, End::Broken, now),
+            Outcome::Refused | Outcome::Failed if spent => {
+                self.retire_in(state, id, End::Broken, now);
+            }
             _ if spent || !survives => self.retire_in(state, id, End::Ours, now),
             _ => {}
         }
@@ -233,7 +235,7 @@ impl Pool {
             loop {
                 let Some(waiter) = state.waiters.pop_front() else {
                     let id = lease.disarm();
-                    state.slots.give_back(id, Outcome::Failed, now);
+                    state.slots.give_back(id, Outcome::Unused, now);
                     return;
                 };
                 match waiter.send(Ok(lease)) {

@@ -16,7 +16,7 @@ use crate::connection::{
 const GIVEN_UP_MOST: u32 = 512;
 
 /// The requests in a row without an answer after which a connection gets no more, although it
-/// answers pings.
+/// answers pings or goes on resetting streams.
 const SILENT_MOST: u32 = 8;
 
 /// What became of a request on a connection.
@@ -30,8 +30,10 @@ pub(crate) enum Outcome {
     Refused,
     /// Its deadline passed, or its sender gave it up.
     GivenUp,
-    /// Anything else that says nothing about the connection's limit.
+    /// It ended without an answer in another way.
     Failed,
+    /// It was not sent.
+    Unused,
 }
 
 /// How well a connection has served.
@@ -172,7 +174,11 @@ impl<T: Clone> Slots<T> {
                 slot.given_up += 1;
                 slot.silent += 1;
             }
-            Outcome::Failed => slot.failed += 1,
+            Outcome::Failed => {
+                slot.failed += 1;
+                slot.silent += 1;
+            }
+            Outcome::Unused => {}
         }
         (slot.given_up >= GIVEN_UP_MOST || slot.silent >= SILENT_MOST).then_some(id)
     }
@@ -316,16 +322,21 @@ mod tests {
 
     #[test]
     fn a_connection_that_answers_nothing_is_retired() {
-        let mut slots = slots(&[100]);
-        let mut given_up = 0;
-        loop {
-            assert_eq!(taken(&mut slots), Some(1));
-            given_up += 1;
-            if slots.give_back(1, Outcome::GivenUp, Instant::now()).is_some() {
-                break;
+        for outcome in [Outcome::GivenUp, Outcome::Failed] {
+            let mut slots = slots(&[100]);
+            let mut silent = 0;
+            loop {
+                assert_eq!(taken(&mut slots), Some(1));
+                assert_eq!(taken(&mut slots), Some(1));
+                assert_eq!(slots.give_back(1, Outcome::Unused, Instant::now()), None);
+                silent += 1;
+                if slots.give_back(1, outcome, Instant::now()).is_some() {
+                    break;
+                }
             }
+            assert_eq!(silent, SILENT_MOST);
         }
-        assert_eq!(given_up, SILENT_MOST);
+        let mut slots = slots(&[100]);
         assert!(slots.retire(1, Instant::now()));
         assert!(!slots.retire(1, Instant::now()));
         assert_eq!(taken(&mut slots), None);
