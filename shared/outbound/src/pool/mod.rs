@@ -215,9 +215,7 @@ impl Pool {
                     state.health.answered(now.duration_since(slot.opened));
                 }
             }
-            Outcome::Refused | Outcome::Failed if spent => {
-                self.retire_in(state, id, End::Broken, now);
-            }
+            Outcome::Refused if spent => self.retire_in(state, id, End::Broken, now),
             _ if spent || !survives => self.retire_in(state, id, End::Ours, now),
             _ => {}
         }
