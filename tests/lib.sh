@@ -13,6 +13,7 @@ is_installed() {
     case $1 in
         rabbitmq-server) has rabbitmq-server && has epmd ;;
         mosquitto-clients) has mosquitto_sub ;;
+        nghttp2-server) has nghttpd ;;
         procps) has ps ;;
         python3-venv) has python3 && python3 -c 'import ensurepip' 2>/dev/null ;;
         *) has "$1" ;;
@@ -62,11 +63,11 @@ ensure_packages() {
     if has apt-get; then
         install_packages "${missing[@]}"
     elif [[ $(uname) = Darwin ]]; then
-        fail "missing: ${missing[*]}. Install with: brew install redis rabbitmq mosquitto prometheus wrk"
+        fail "missing: ${missing[*]}. Install with: brew install redis rabbitmq mosquitto nghttp2 prometheus wrk"
     else
         fail "missing: ${missing[*]} (names of Debian). On Fedora: dnf install redis" \
-            "rabbitmq-server mosquitto golang-github-prometheus curl wrk. On Arch: pacman -S redis" \
-            "rabbitmq mosquitto prometheus curl wrk"
+            "rabbitmq-server mosquitto nghttp2 golang-github-prometheus curl wrk. On Arch: pacman -S" \
+            "redis rabbitmq mosquitto nghttp2 prometheus curl wrk"
     fi
 }
 

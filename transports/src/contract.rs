@@ -66,7 +66,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// Closes its connections. Deliveries under way end immediately: devices that were handed over and not
+    /// Closes its connections. Deliveries under way end within seconds: devices that were handed over and not
     /// answered are [`Outcome::Undecided`], the others [`Outcome::Later`].
     async fn close(&self);
 }

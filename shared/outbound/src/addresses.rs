@@ -11,13 +11,15 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// The most networks that may be allowed: the list is walked for each address.
 pub const ALLOWED_NETWORKS: usize = 64;
 
-/// IPv4 networks that are not of the public internet (IANA's special-purpose registry), and one
-/// public address that leads to a cloud's own services.
-const REFUSED_V4: [Ipv4Net; 18] = [
+/// IPv4 networks that are not of the public internet (IANA's special-purpose registry), and public
+/// ones that lead to a cloud's own services.
+const REFUSED_V4: [Ipv4Net; 20] = [
     v4([0, 0, 0, 0], 8),        // this network, the unspecified address
     v4([10, 0, 0, 0], 8),       // private
     v4([100, 64, 0, 0], 10),    // shared, behind a provider's address translation
     v4([127, 0, 0, 0], 8),      // loopback
+    v4([161, 26, 0, 0], 16),    // IBM Cloud's platform services, reachable from its machines only
+    v4([166, 8, 0, 0], 14),     // IBM Cloud's private endpoints
     v4([168, 63, 129, 16], 32), // Azure's platform services, reachable from its machines only
     v4([169, 254, 0, 0], 16),   // link-local, the metadata of most clouds
     v4([172, 16, 0, 0], 12),    // private

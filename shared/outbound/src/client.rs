@@ -83,7 +83,8 @@ fn outcome(result: &Result<Answer, Failed>, is_http2: bool) -> Outcome {
         Ok(answer) if is_http2 || (answer.whole && !closes(answer)) => Outcome::Answered,
         Ok(_) => Outcome::AnsweredLast,
         Err(Failed::NotProcessed(NotProcessed::Refused)) => Outcome::Refused,
-        Err(Failed::Unanswered(Unanswered::Late)) => Outcome::GivenUp,
+        Err(Failed::NotProcessed(_)) => Outcome::Unused,
+        Err(Failed::Unanswered(Unanswered::Late | Unanswered::Reset(_))) => Outcome::GivenUp,
         Err(_) => Outcome::Failed,
     }
 }

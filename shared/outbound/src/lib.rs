@@ -53,8 +53,10 @@ pub use self::{
     shared::{Counts, Jitter, Limits, PoolKey},
 };
 
-/// The time that [`Outbound::close`] gives requests in flight. Their deadlines are usually shorter.
-pub const CLOSE_WAIT: Duration = Duration::from_secs(30);
+/// The time in which [`Outbound::close`] still takes answers. A service closes its connections after
+/// its work has ended, so few requests wait then, and one that is never answered must not hold up the
+/// stop until its deadline.
+pub const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// How requests leave the service.
 #[derive(Clone)]
@@ -126,12 +128,12 @@ impl Outbound {
         self.shared.counts()
     }
 
-    /// Takes no more requests, waits for those in flight, for [`CLOSE_WAIT`] at most, and closes all
-    /// connections.
+    /// Takes no more requests, gives up connects, and closes each connection as soon as its requests
+    /// are answered. After [`CLOSE_WAIT`] the others are closed too, and their requests are unanswered.
     pub async fn close(&self) {
         self.shared.close();
         if timeout(CLOSE_WAIT, self.shared.tasks.wait()).await.is_err() {
-            tracing::warn!("requests were still in flight when the connections were closed");
+            tracing::info!("requests were not answered before their connections were closed");
         }
         self.shared.cancel.cancel();
         self.shared.tasks.wait().await;

@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) connector: Connector,
     pub(crate) limits: Limits,
     pub(crate) tasks: TaskTracker,
+    /// Gives up every connect.
+    pub(crate) closing: CancellationToken,
     /// Ends every connection.
     pub(crate) cancel: CancellationToken,
     pub(crate) counts: Counters,
@@ -117,6 +119,7 @@ impl Shared {
             limits,
             jitter,
             tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
             cancel: CancellationToken::new(),
             counts: Counters::default(),
             operator_permits: Permits::new(operators),
@@ -212,13 +215,14 @@ impl Shared {
         }
     }
 
-    /// Takes no more requests, and forgets all pools once their requests have ended.
+    /// Takes no more requests, gives up connects, and forgets all pools once their requests have ended.
     pub(crate) fn close(&self) {
         let pools = {
             let mut pools = self.pools();
             pools.closed = true;
             (std::mem::take(&mut pools.operator), std::mem::take(&mut pools.tenants))
         };
+        self.closing.cancel();
         pools.0.values().chain(pools.1.values()).for_each(Pool::close);
         self.tasks.close();
     }

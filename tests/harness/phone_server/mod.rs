@@ -3,11 +3,12 @@
 //!
 //! All are one server with HTTP/2, with or without TLS, which counts what each device was sent. A [`Face`]
 //! knows the form of one provider, a [`Reply`] is what a device's request gets, and a [`Wire`] says how
-//! connections misbehave.
+//! connections misbehave. Servers of tenants may also have HTTP/1.1 alone, in some [`Manner`].
 
 #![allow(clippy::expect_used, reason = "a test ends where its servers cannot be started")]
 
 mod face;
+mod http1;
 mod record;
 mod relay;
 mod reply;
@@ -35,6 +36,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use self::{
     face::{Face, apns_error, fcm_error, fcm_field_error},
+    http1::Manner,
     record::Record,
     reply::Reply,
 };
@@ -81,6 +83,8 @@ pub struct PhoneServer {
 /// What all connections share.
 struct Shared {
     face: Face,
+    /// HTTP/1.1 instead of HTTP/2.
+    http1: Option<Manner>,
     wire: watch::Sender<Wire>,
     script: Mutex<Script>,
     record: Mutex<Record>,
@@ -95,17 +99,31 @@ impl PhoneServer {
     /// # Panics
     /// If there is no free port, or the certificate cannot be used.
     pub async fn start(face: Face, certificate: Option<&Certificate>) -> Self {
+        Self::start_with(face, certificate.map(|certificate| acceptor(certificate, &[b"h2"])), None)
+            .await
+    }
+
+    /// Starts one that takes everything, with TLS and HTTP/1.1 alone.
+    ///
+    /// # Panics
+    /// If there is no free port, or the certificate cannot be used.
+    pub async fn start_http1(face: Face, certificate: &Certificate, manner: Manner) -> Self {
+        let alpn: &[&[u8]] = if manner == Manner::Kept { &[b"http/1.1"] } else { &[] };
+        Self::start_with(face, Some(acceptor(certificate, alpn)), Some(manner)).await
+    }
+
+    async fn start_with(face: Face, tls: Option<TlsAcceptor>, http1: Option<Manner>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("the address of a bound port");
         let script: Script = Arc::new(|_, _| Reply::taken());
         let shared = Arc::new(Shared {
             face,
+            http1,
             wire: watch::Sender::new(Wire::default()),
             script: Mutex::new(script),
             record: Mutex::default(),
             closings: watch::Sender::new(0),
         });
-        let tls = certificate.map(acceptor);
         let has_tls = tls.is_some();
         let task = AbortOnDropHandle::new(tokio::spawn(accept(listener, tls, shared.clone())));
         Self { address, has_tls, shared, _task: task }
@@ -193,7 +211,12 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
                         match tls {
                             None => relay::relay(stream, &shared).await,
                             Some(tls) => match tls.accept(stream).await {
-                                Ok(stream) => relay::relay(stream, &shared).await,
+                                Ok(stream) => match shared.http1 {
+                                    None => relay::relay(stream, &shared).await,
+                                    Some(manner) => {
+                                        let _ = http1::serve(stream, manner, &shared).await;
+                                    }
+                                },
                                 Err(_) => shared.record().failed_handshakes += 1,
                             },
                         }
@@ -209,7 +232,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
     }
 }
 
-fn acceptor(certificate: &Certificate) -> TlsAcceptor {
+fn acceptor(certificate: &Certificate, alpn: &[&[u8]]) -> TlsAcceptor {
     let chain = CertificateDer::pem_file_iter(&certificate.certificate).expect("a certificate");
     let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
     let key = PrivateKeyDer::from_pem_file(&certificate.key).expect("a key");
@@ -219,6 +242,6 @@ fn acceptor(certificate: &Certificate) -> TlsAcceptor {
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .expect("a certificate and its key");
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     TlsAcceptor::from(Arc::new(config))
 }

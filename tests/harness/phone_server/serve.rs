@@ -78,7 +78,7 @@ async fn answer(
 
 /// Notes a request, and returns its number and what each of its devices gets. A request without devices
 /// counts as one for the device with no name.
-fn note(
+pub(super) fn note(
     shared: &Shared,
     headers: &HeaderMap,
     body: Vec<u8>,
@@ -105,7 +105,12 @@ fn note(
 }
 
 /// Notes which devices' messages were taken, and returns status and body of the answer.
-fn taken(shared: &Shared, number: u64, devices: &[String], replies: &[Reply]) -> (u16, String) {
+pub(super) fn taken(
+    shared: &Shared,
+    number: u64,
+    devices: &[String],
+    replies: &[Reply],
+) -> (u16, String) {
     let mut outcomes = Map::new();
     let mut record = shared.record();
     for (device, reply) in devices.iter().zip(replies) {

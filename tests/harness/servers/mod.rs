@@ -5,6 +5,7 @@
 //! of server is a [`Kind`], with a file of its own.
 
 mod mosquitto;
+mod nghttpd;
 mod prometheus;
 mod rabbitmq;
 mod rabbitmq_cluster;
@@ -25,6 +26,7 @@ use tokio::time::{sleep, timeout};
 
 pub use self::{
     mosquitto::Mosquitto,
+    nghttpd::Nghttpd,
     prometheus::Prometheus,
     rabbitmq::RabbitMq,
     rabbitmq_cluster::RabbitMqCluster,

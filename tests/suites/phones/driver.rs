@@ -37,6 +37,9 @@ use tokio::time::Instant;
 
 use super::{apns_token, browser, fcm_token, one_copy_each, service_account};
 
+/// The time of a request that is answered. A thousand at a time share the processors of a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// One credential for every app.
 #[derive(Debug)]
 struct Fixed(Bytes);
@@ -53,15 +56,15 @@ impl Credentials for Fixed {
 }
 
 /// A transport whose provider is a server of the test.
-struct Driven<P: Provider> {
+pub(super) struct Driven<P: Provider> {
     transport: HttpTransport<P>,
-    provider: PhoneServer,
+    pub(super) provider: PhoneServer,
     /// Its file is read again for each connection.
     _authority: Authority,
     token: Box<dyn Fn(usize) -> String>,
 }
 
-fn settings(url: &str, authority: &Authority, allow: &str) -> HttpSettings {
+pub(super) fn settings(url: &str, authority: &Authority, allow: &str) -> HttpSettings {
     let origin = Origin::parse(url, Owner::Operator).unwrap();
     let outbound = OutboundSettings {
         permission: Permission::parse(allow).unwrap(),
@@ -75,54 +78,29 @@ fn settings(url: &str, authority: &Authority, allow: &str) -> HttpSettings {
         apns_sandbox: origin,
         outbound,
         window: 1000,
-        request_timeout: Duration::from_secs(8),
+        request_timeout: PATIENCE,
         delivery_timeout: Duration::from_secs(60),
     }
 }
 
 impl<P: Provider> Driven<P> {
-    fn new(
+    pub(super) fn new(
         provider: PhoneServer,
         credential: &serde_json::Value,
         (settings, authority): (HttpSettings, Authority),
         token: impl Fn(usize) -> String + 'static,
     ) -> Self {
-        let credentials = Arc::new(Fixed(credential.to_string().into()));
-        let outbound = settings.open().unwrap();
-        let transport = HttpTransport::new(outbound, credentials, None, settings);
+        let transport = transport(credential, settings);
         Self { transport, provider, _authority: authority, token: Box::new(token) }
     }
 
     /// Delivers a message to so many devices.
-    async fn deliver(&self, devices: usize) -> Vec<Outcome> {
-        let app = AppKey::first(APP.parse().unwrap());
-        let message_id = MessageId::issue(&app.id, AudienceKind::Broadcast);
-        let now = UnixMillis::now();
-        let end = now.plus_seconds(600);
-        let payload = json!({
-            "message_id": message_id.to_string(), "app_id": APP, "type": 1,
-            "notification": {"notification_type": 1, "title": "t", "desc": "b", "open_type": 1},
-            "accepted_at": now.0, "sequence": 1, "expires_at": end.0,
-        });
-        let lifetime = Lifetime::Until(end);
-        let payload = Bytes::from(payload.to_string());
-        let message = Outgoing { app, message_id, payload, lifetime };
-        let targets: Vec<_> = (0..devices)
-            .map(|n| Target {
-                client_id: format!("device-{n}").parse().unwrap(),
-                transport: P::KIND,
-                token: Some((self.token)(n).into()),
-                epoch: RegistrationEpoch(1),
-            })
-            .collect();
-        let outcomes =
-            self.transport.deliver(&message, &targets, &Sending::unrestricted(now)).await;
-        assert_eq!(outcomes.len(), devices);
-        outcomes
+    pub(super) async fn deliver(&self, devices: usize) -> Vec<Outcome> {
+        deliver(&self.transport, devices, &*self.token).await
     }
 
     /// Delivers a message to so many devices, each of which gets one copy.
-    async fn all_sent(&self, devices: usize) {
+    pub(super) async fn all_sent(&self, devices: usize) {
         let outcomes = self.deliver(devices).await;
         assert_eq!(numbers(&outcomes), [("Sent".to_owned(), devices)].into());
         one_copy_each(&self.provider.record(), devices);
@@ -130,6 +108,11 @@ impl<P: Provider> Driven<P> {
 }
 
 async fn apns() -> Driven<Apns> {
+    apns_within(PATIENCE).await
+}
+
+/// APNs, whose requests have so much time.
+async fn apns_within(request_timeout: Duration) -> Driven<Apns> {
     let provider = PhoneServer::start(Face::Apns, None).await;
     let account = json!({
         "key_pem": KeyPair::generate().unwrap().serialize_pem(), "key_id": "ABC123DEFG",
@@ -137,6 +120,7 @@ async fn apns() -> Driven<Apns> {
     });
     let authority = Authority::new();
     let settings = settings(&provider.url(), &authority, "");
+    let settings = HttpSettings { request_timeout, ..settings };
     Driven::new(provider, &account, (settings, authority), apns_token)
 }
 
@@ -150,8 +134,63 @@ async fn fcm() -> (Driven<Fcm>, PhoneServer) {
     (Driven::new(provider, &account, (settings, authority), fcm_token), tokens)
 }
 
+/// Delivers a message to so many devices.
+pub(super) async fn deliver<P: Provider>(
+    transport: &HttpTransport<P>,
+    devices: usize,
+    token: &dyn Fn(usize) -> String,
+) -> Vec<Outcome> {
+    let app = AppKey::first(APP.parse().unwrap());
+    let message_id = MessageId::issue(&app.id, AudienceKind::Broadcast);
+    let now = UnixMillis::now();
+    let end = now.plus_seconds(600);
+    let payload = json!({
+        "message_id": message_id.to_string(), "app_id": APP, "type": 1,
+        "notification": {"notification_type": 1, "title": "t", "desc": "b", "open_type": 1},
+        "accepted_at": now.0, "sequence": 1, "expires_at": end.0,
+    });
+    let lifetime = Lifetime::Until(end);
+    let payload = Bytes::from(payload.to_string());
+    let message = Outgoing { app, message_id, payload, lifetime };
+    let targets: Vec<_> = (0..devices)
+        .map(|n| Target {
+            client_id: format!("device-{n}").parse().unwrap(),
+            transport: P::KIND,
+            token: Some(token(n).into()),
+            epoch: RegistrationEpoch(1),
+        })
+        .collect();
+    let outcomes = transport.deliver(&message, &targets, &Sending::unrestricted(now)).await;
+    assert_eq!(outcomes.len(), devices);
+    outcomes
+}
+
+/// A transport with one account.
+pub(super) fn transport<P: Provider>(
+    credential: &serde_json::Value,
+    settings: HttpSettings,
+) -> HttpTransport<P> {
+    let credentials = Arc::new(Fixed(credential.to_string().into()));
+    HttpTransport::new(settings.open().unwrap(), credentials, None, settings)
+}
+
+/// Web Push, whose devices are browsers with endpoints at this server.
+pub(super) fn web_push(server: PhoneServer, authority: Authority, allow: &str) -> Driven<WebPush> {
+    let credential = Credential::generate("mailto:push@example.com", &SystemRandom::new()).unwrap();
+    let credential = serde_json::to_value(&credential).unwrap();
+    let url = server.url();
+    let token = move |n| {
+        let token = browser(&format!("{url}/push/{n}"));
+        let random = SystemRandom::new();
+        let stored = stored_token(TransportKind::Webpush, Some(&token), &random).unwrap();
+        stored.unwrap().into_owned()
+    };
+    let settings = settings(&server.url(), &authority, allow);
+    Driven::new(server, &credential, (settings, authority), token)
+}
+
 /// The number of devices with each outcome.
-fn numbers(outcomes: &[Outcome]) -> BTreeMap<String, usize> {
+pub(super) fn numbers(outcomes: &[Outcome]) -> BTreeMap<String, usize> {
     let mut numbers = BTreeMap::new();
     for outcome in outcomes {
         let name = match outcome {
@@ -229,7 +268,7 @@ async fn a_black_hole_is_left_within_a_bound() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_leaves_devices_undecided_and_only_as_long_as_a_request_may_take() {
-    let driven = apns().await;
+    let driven = apns_within(Duration::from_secs(8)).await;
     driven.provider.answer(|_, _| Reply::silence());
     let begun = Instant::now();
     let outcomes = driven.deliver(50).await;
@@ -307,18 +346,7 @@ async fn a_browser_in_this_machine_is_not_connected_to_without_permission() {
     for (allow, sent) in [("", 0), ("10.0.0.0/8", 0), ("127.0.0.0/8", 20)] {
         let authority = Authority::new();
         let server = PhoneServer::start(Face::WebPush, Some(&authority.local_server())).await;
-        let random = SystemRandom::new();
-        let credential = Credential::generate("mailto:push@example.com", &random).unwrap();
-        let credential = serde_json::to_value(&credential).unwrap();
-        let url = server.url();
-        let token = move |n| {
-            let token = browser(&format!("{url}/push/{n}"));
-            let random = SystemRandom::new();
-            let stored = stored_token(TransportKind::Webpush, Some(&token), &random).unwrap();
-            stored.unwrap().into_owned()
-        };
-        let settings = settings(&server.url(), &authority, allow);
-        let driven = Driven::<WebPush>::new(server, &credential, (settings, authority), token);
+        let driven = web_push(server, authority, allow);
         let outcomes = driven.deliver(20).await;
         let found = outcomes.iter().filter(|outcome| **outcome == Outcome::Sent).count();
         assert_eq!(found, sent, "{allow:?}: {:?}", numbers(&outcomes));

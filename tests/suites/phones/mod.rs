@@ -12,6 +12,8 @@ mod accounts;
 mod answers;
 mod connections;
 mod driver;
+mod http1;
+mod nghttpd;
 mod outside;
 mod reach;
 mod secrets;

@@ -226,7 +226,9 @@ impl<P: Provider> BatchDelivery<P> {
                 self.answered(&answer, devices, &way, room, &bearer, tries)
             }
             Exchange::NotProcessed(why) => self.not_processed(&why, devices.len(), &way, *tries),
-            Exchange::Unanswered(_) => {
+            Exchange::Unanswered(why) => {
+                let transport = P::KIND.name();
+                debug!(transport, %why, "a provider left a request without an answer");
                 way.fail();
                 all(Outcome::Undecided)
             }

@@ -9,6 +9,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout_at};
 
+use super::patience::{at_least_late, by};
 use crate::{
     connect::io::Counted,
     error::{Step, Unreachable, Why},
@@ -56,13 +57,14 @@ pub(crate) async fn exchange(
 
     let ready = timeout_at(deadline, sender.ready()).await.map_err(|_| NotProcessed::Late)?;
     ready.map_err(|_| NotProcessed::Lost)?;
-    let sent = timeout_at(deadline, sender.try_send_request(request.map(Full::new))).await;
-    let answer = sent.map_err(|_| Unanswered::Late)?.map_err(|error| match error.message() {
+    let sent = by(deadline, sender.try_send_request(request.map(Full::new))).await;
+    let answer = sent.ok_or(Unanswered::Late)?.map_err(|error| match error.message() {
         // The request is handed back if none of it was written.
         Some(_) => Failed::from(NotProcessed::Lost),
         None => Failed::from(Unanswered::Lost),
     })?;
     let (parts, mut incoming) = answer.into_parts();
+    let deadline = at_least_late(deadline);
     let mut body = Body::default();
     let whole = loop {
         match timeout_at(deadline, incoming.frame()).await {

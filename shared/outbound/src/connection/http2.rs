@@ -18,6 +18,7 @@ use super::{
     End,
     liveness::{Liveness, Look},
     member::Member,
+    patience::{at_least_late, by},
 };
 use crate::{
     connect::io::{Counted, Traffic},
@@ -175,9 +176,10 @@ pub(crate) async fn exchange(
         // It fails if the stream has ended already, and then the response says how.
         let _ = stream.send_data(body, true);
     }
-    let response = timeout_at(deadline, response).await.map_err(|_| Unanswered::Late)?;
+    let response = by(deadline, response).await.ok_or(Unanswered::Late)?;
     let response = response.map_err(|error| fate(&error, traffic.writes() == writes))?;
     let (parts, mut incoming) = response.into_parts();
+    let deadline = at_least_late(deadline);
     let mut body = Body::default();
     let whole = loop {
         match timeout_at(deadline, incoming.data()).await {

@@ -4,12 +4,14 @@
 //! - [`allowance`]: the requests that it may carry at a time
 //! - [`liveness`]: pings, and when it is given up or closed
 //! - [`member`]: its place in a pool
+//! - [`patience`]: how long an answer is waited for
 
 pub(crate) mod allowance;
 pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod liveness;
 pub(crate) mod member;
+mod patience;
 
 use std::{sync::Arc, time::Duration};
 

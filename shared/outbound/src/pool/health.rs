@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::pause::pause;
+use super::{pause::pause, slots::Service};
 use crate::{
     connection::End,
     error::{Step, Unreachable, Why},
@@ -45,19 +45,20 @@ impl Health {
         self.last = Arc::new(error);
     }
 
-    /// Notes the end of a connection that was given so many answers.
+    /// Notes the end of a connection. One that answered all its requests is no failure however it
+    /// ended: a server may close what it does not use without a goodbye.
     pub(super) fn ended(
         &mut self,
         end: End,
-        answers: u64,
+        service: Service,
         age: Duration,
         now: Instant,
         jitter: f64,
     ) {
         let futile = match end {
             End::Ours => return,
-            End::Calm => answers == 0,
-            End::Broken => true,
+            End::Calm => service == Service::None,
+            End::Broken => service != Service::Whole,
         };
         if futile && age < SETTLED {
             self.failed(Step::Http.failed(Why::Ended), now, jitter);
@@ -78,12 +79,12 @@ impl Health {
 mod tests {
     use super::*;
 
-    fn pauses(end: End, answers: u64, age: Duration) -> Vec<u64> {
+    fn pauses(end: End, service: Service, age: Duration) -> Vec<u64> {
         let mut now = Instant::now();
         let mut health = Health::new(now);
         let mut pauses = Vec::new();
         for _ in 0..4 {
-            health.ended(end, answers, age, now, 0.0);
+            health.ended(end, service, age, now, 0.0);
             let pause = health.pausing(now).map_or(Duration::ZERO, |(pause, _)| pause);
             pauses.push(pause.as_millis() as u64);
             now += pause;
@@ -95,16 +96,17 @@ mod tests {
     #[test]
     fn pauses_grow_while_connections_end_without_an_answer_or_soon_and_with_an_error() {
         let growing = [500, 1000, 2000, 4000];
-        assert_eq!(pauses(End::Broken, 0, Duration::ZERO), growing);
-        assert_eq!(pauses(End::Calm, 0, SETTLED / 2), growing);
-        assert_eq!(pauses(End::Broken, 100, SETTLED / 2), growing);
+        assert_eq!(pauses(End::Broken, Service::None, Duration::ZERO), growing);
+        assert_eq!(pauses(End::Calm, Service::None, SETTLED / 2), growing);
+        assert_eq!(pauses(End::Broken, Service::Part, SETTLED / 2), growing);
     }
 
     #[test]
     fn connections_that_served_are_replaced_immediately() {
-        assert_eq!(pauses(End::Calm, 1, Duration::ZERO), [0; 4]);
-        assert_eq!(pauses(End::Broken, 0, SETTLED), [0; 4]);
-        assert_eq!(pauses(End::Ours, 0, Duration::ZERO), [0; 4]);
+        assert_eq!(pauses(End::Calm, Service::Part, Duration::ZERO), [0; 4]);
+        assert_eq!(pauses(End::Broken, Service::Whole, Duration::ZERO), [0; 4]);
+        assert_eq!(pauses(End::Broken, Service::None, SETTLED), [0; 4]);
+        assert_eq!(pauses(End::Ours, Service::None, Duration::ZERO), [0; 4]);
     }
 
     /// Lets a connect fail when the next one is allowed, and gives the pause.

@@ -17,7 +17,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     pub(super) fn new(pool: &Arc<Pool>, id: u64, sender: Sender) -> Self {
-        Self { pool: Arc::clone(pool), id, sender, outcome: Outcome::Failed, armed: true }
+        Self { pool: Arc::clone(pool), id, sender, outcome: Outcome::Unused, armed: true }
     }
 
     /// Ends the lease without giving the place back; the pool does that itself.

@@ -172,16 +172,17 @@ impl Pool {
         }
     }
 
-    /// Judges how a connection went out of use: it may have been given answers that its requests
-    /// have not noted yet.
+    /// Judges how a connection went out of use. It may have been given answers that its requests
+    /// have not noted yet, so they are waited for, except on one that its server ended with an error
+    /// and that goes on: its requests may take long.
     fn judge(&self, state: &mut State, id: u64, now: Instant) {
         if let Some(slot) = state.slots.get_mut(id)
             && let Some(end) = slot.unjudged
-            && (slot.in_use == 0 || end != End::Calm)
+            && (slot.in_use == 0 || (end == End::Broken && !slot.ended))
         {
             slot.unjudged = None;
             let age = now.duration_since(slot.opened);
-            state.health.ended(end, slot.answers, age, now, self.shared.jitter());
+            state.health.ended(end, slot.service(), age, now, self.shared.jitter());
         }
     }
 
@@ -189,8 +190,9 @@ impl Pool {
     fn ended(self: &Arc<Self>, id: u64, end: End) {
         let now = Instant::now();
         let state = &mut *self.state();
-        self.retire_in(state, id, end, now);
         state.slots.end(id);
+        self.retire_in(state, id, end, now);
+        state.slots.forget_ended();
         self.settle(state, now);
     }
 
@@ -231,7 +233,7 @@ impl Pool {
             loop {
                 let Some(waiter) = state.waiters.pop_front() else {
                     let id = lease.disarm();
-                    state.slots.give_back(id, Outcome::Failed, now);
+                    state.slots.give_back(id, Outcome::Unused, now);
                     return;
                 };
                 match waiter.send(Ok(lease)) {
@@ -283,7 +285,7 @@ async fn connect(pool: Arc<Pool>) {
     let cancel = pool.shared.cancel.clone();
     let opened = tokio::select! {
         biased;
-        () = cancel.cancelled() => None,
+        () = pool.shared.closing.cancelled() => None,
         opened = dial(&pool) => Some(opened),
     };
     let now = Instant::now();

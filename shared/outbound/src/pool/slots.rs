@@ -16,7 +16,7 @@ use crate::connection::{
 const GIVEN_UP_MOST: u32 = 512;
 
 /// The requests in a row without an answer after which a connection gets no more, although it
-/// answers pings.
+/// answers pings or goes on resetting streams.
 const SILENT_MOST: u32 = 8;
 
 /// What became of a request on a connection.
@@ -28,10 +28,23 @@ pub(crate) enum Outcome {
     AnsweredLast,
     /// The server refused to begin with it.
     Refused,
-    /// Its deadline passed, or its sender gave it up.
+    /// Its deadline passed, its sender gave it up, or the server did.
     GivenUp,
-    /// Anything else that says nothing about the connection's limit.
+    /// The connection ended before it was answered.
     Failed,
+    /// It was certainly not processed, which says nothing about the connection.
+    Unused,
+}
+
+/// How well a connection has served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// No request was answered.
+    None,
+    /// Some requests were answered, others were not.
+    Part,
+    /// Every request was answered.
+    Whole,
 }
 
 /// One connection. `T` is the side that sends.
@@ -45,13 +58,15 @@ pub(crate) struct Slot<T> {
     /// The time since which it has been in use, or not.
     since: Instant,
     pub(crate) opened: Instant,
-    pub(crate) answers: u64,
+    answers: u64,
+    /// The requests that ended otherwise, those that were given up apart.
+    failed: u64,
     given_up: u32,
     silent: u32,
     /// How it went out of use, until the pool has judged that.
     pub(crate) unjudged: Option<End>,
     /// Its driver has ended.
-    ended: bool,
+    pub(crate) ended: bool,
     wake: Arc<Notify>,
 }
 
@@ -59,6 +74,17 @@ impl<T> Slot<T> {
     /// The requests that it could take now.
     fn free(&self) -> usize {
         if self.sender.is_none() { 0 } else { self.allowance.limit().saturating_sub(self.in_use) }
+    }
+
+    /// Returns how well it has served so far.
+    pub(crate) fn service(&self) -> Service {
+        if self.answers == 0 {
+            Service::None
+        } else if self.in_use == 0 && self.failed == 0 && self.given_up == 0 {
+            Service::Whole
+        } else {
+            Service::Part
+        }
     }
 
     fn retire(&mut self, now: Instant) -> bool {
@@ -101,6 +127,7 @@ impl<T: Clone> Slots<T> {
             since: now,
             opened: now,
             answers: 0,
+            failed: 0,
             given_up: 0,
             silent: 0,
             unjudged: None,
@@ -147,7 +174,8 @@ impl<T: Clone> Slots<T> {
                 slot.given_up += 1;
                 slot.silent += 1;
             }
-            Outcome::Failed => {}
+            Outcome::Failed => slot.failed += 1,
+            Outcome::Unused => {}
         }
         (slot.given_up >= GIVEN_UP_MOST || slot.silent >= SILENT_MOST).then_some(id)
     }
@@ -167,13 +195,11 @@ impl<T: Clone> Slots<T> {
         self.get_mut(id).is_some_and(|slot| slot.retire(now))
     }
 
-    /// Notes that the driver of a connection has ended. It is forgotten when its last request was
-    /// given back.
+    /// Notes that the driver of a connection has ended.
     pub(crate) fn end(&mut self, id: u64) {
         if let Some(slot) = self.get_mut(id) {
             slot.ended = true;
         }
-        self.forget_ended();
     }
 
     /// Forgets the connections that have ended and carry nothing.
@@ -296,7 +322,8 @@ mod tests {
         let mut slots = slots(&[100]);
         let mut given_up = 0;
         loop {
-            assert_eq!(taken(&mut slots), Some(1));
+            (0..2).for_each(|_| assert_eq!(taken(&mut slots), Some(1)));
+            assert_eq!(slots.give_back(1, Outcome::Unused, Instant::now()), None);
             given_up += 1;
             if slots.give_back(1, Outcome::GivenUp, Instant::now()).is_some() {
                 break;
@@ -307,6 +334,7 @@ mod tests {
         assert!(!slots.retire(1, Instant::now()));
         assert_eq!(taken(&mut slots), None);
         slots.end(1);
+        slots.forget_ended();
         assert!(slots.usage(1).is_none());
     }
 }

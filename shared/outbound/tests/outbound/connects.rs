@@ -217,7 +217,7 @@ async fn a_push_after_an_idle_connection_was_closed_succeeds_without_an_error() 
     let (listener, address) = listen().await;
     let outbound = Outbound::new(patient()).unwrap();
     let client = plain(&outbound, address);
-    for goodbye in [true, false] {
+    for goodbye in ["said", "unsaid", "cut off"] {
         for _ in 0..5 {
             let sender = client.clone();
             let sent = tokio::spawn(async move { send(&sender, "/").await });
@@ -225,11 +225,14 @@ async fn a_push_after_an_idle_connection_was_closed_succeeds_without_an_error() 
             let id = wire.request().await;
             wire.answer(id).await;
             answered(sent.await.unwrap());
-            if goodbye {
-                wire.goaway(id, NO_ERROR).await;
-                assert_eq!(wire.next().await, Sent::End);
+            match goodbye {
+                "said" => {
+                    wire.goaway(id, NO_ERROR).await;
+                    assert_eq!(wire.next().await, Sent::End);
+                }
+                "unsaid" => drop(wire),
+                _ => wire.cut_off(),
             }
-            drop(wire);
             eventually("the end is noticed", || outbound.counts().connections == 0).await;
         }
     }

@@ -5,6 +5,7 @@
 mod addresses;
 mod connects;
 mod cuts;
+mod frozen;
 mod http1;
 mod proxies;
 mod reach;

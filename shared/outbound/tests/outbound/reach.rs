@@ -1,16 +1,22 @@
 //! Where tenants' requests lead, over real sockets.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use push_outbound::{Origin, Outbound, OutboundSettings, Owner, Step, Why};
+use push_outbound::{Origin, Outbound, OutboundSettings, Owner, Step, SystemResolver, Why};
 use tokio::net::TcpListener;
 
-use crate::support::{
-    Names, allowing, answered, listen, plain, send, settings, tenant, tls::Certificates,
-    unreachable, wire::Wire,
+use crate::{
+    addresses::{REFUSED, SPELLINGS},
+    support::{
+        Names, allowing, answered, listen, patient, plain, send, settings, tenant,
+        tls::Certificates, unreachable, wire::Wire,
+    },
 };
 
 const BOTH: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -29,31 +35,28 @@ fn watch(listener: TcpListener) -> Arc<AtomicUsize> {
     count
 }
 
+/// Sends a tenant's request to the URL, which must not be connected to.
+async fn is_forbidden(outbound: &Outbound, url: &str) {
+    let (step, why) = unreachable(send(&tenant(outbound, url), "/").await);
+    assert_eq!((step, &why), (Step::Connect, &Why::Forbidden), "{url}");
+    assert_eq!(why.to_string(), "it leads to an address that may not be reached");
+}
+
 #[tokio::test]
-async fn no_spelling_of_this_machine_is_connected_to_for_a_tenant() {
+async fn no_spelling_of_an_inner_address_is_connected_to_for_a_tenant() {
     let (listener, address) = listen().await;
     let connections = watch(listener);
     let outbound = Outbound::new(settings()).unwrap();
-    for host in [
-        "127.0.0.1",
-        "127.0.0.1.",
-        "2130706433",
-        "0x7f000001",
-        "017700000001",
-        "127.1",
-        "0177.0.0.1",
-        "0",
-        "[::1]",
-        "[::]",
-        "[::ffff:127.0.0.1]",
-        "[::ffff:7f00:1]",
-        "[::127.0.0.1]",
-        "[64:ff9b::127.0.0.1]",
-        "[2002:7f00:1::]",
-    ] {
-        let client = tenant(&outbound, &format!("https://{host}:{}/", address.port()));
-        let (step, why) = unreachable(send(&client, "/").await);
-        assert_eq!((step, why), (Step::Connect, Why::Forbidden), "{host}");
+    for (url, _) in SPELLINGS {
+        is_forbidden(&outbound, url).await;
+    }
+    let port = address.port();
+    for host in ["127.0.0.1", "127.0.0.1.", "2130706433", "127.1", "0", "[::ffff:127.0.0.1]"] {
+        is_forbidden(&outbound, &format!("https://{host}:{port}/")).await;
+    }
+    for text in REFUSED {
+        let address = SocketAddr::new(text.parse().unwrap(), port);
+        is_forbidden(&outbound, &format!("https://{address}/")).await;
     }
     assert_eq!(connections.load(Ordering::Relaxed), 0);
 }
@@ -62,13 +65,32 @@ async fn no_spelling_of_this_machine_is_connected_to_for_a_tenant() {
 async fn a_name_that_leads_inside_is_not_connected_to_and_the_error_hides_where_it_leads() {
     let (listener, address) = listen().await;
     let connections = watch(listener);
-    let inside: &[&str] = &["127.0.0.1", "::1", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1"];
-    let names = Names::of(&[("inside.example", &[inside])]);
-    let outbound = Outbound::new(OutboundSettings { resolver: names, ..settings() }).unwrap();
-    let client = tenant(&outbound, &format!("https://inside.example:{}/", address.port()));
-    let (step, why) = unreachable(send(&client, "/").await);
-    assert_eq!((step, why.clone()), (Step::Connect, Why::Forbidden));
-    assert_eq!(why.to_string(), "it leads to an address that may not be reached");
+    let found: Vec<[&str; 1]> = REFUSED.iter().map(|text| [*text]).collect();
+    let lookups: Vec<[&[&str]; 1]> = found.iter().map(|found| [&found[..]]).collect();
+    let names: Vec<String> = (0..REFUSED.len()).map(|n| format!("inside{n}.example")).collect();
+    let all: Vec<&str> = REFUSED[..64].to_vec();
+    let all: [&[&str]; 1] = [&all];
+    let mut known: Vec<(&str, &[&[&str]])> = vec![("inside.example", &all)];
+    known.extend(names.iter().zip(&lookups).map(|(name, found)| (name.as_str(), &found[..])));
+    let names = Names::of(&known);
+    let outbound =
+        Outbound::new(OutboundSettings { resolver: names.clone(), ..settings() }).unwrap();
+    for (name, _) in &known {
+        is_forbidden(&outbound, &format!("https://{name}:{}/", address.port())).await;
+    }
+    assert_eq!(names.lookups().len(), known.len());
+    assert_eq!(connections.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn the_names_of_this_machine_are_looked_up_and_not_connected_to() {
+    let (listener, address) = listen().await;
+    let connections = watch(listener);
+    let resolver = Arc::new(SystemResolver);
+    let outbound = Outbound::new(OutboundSettings { resolver, ..patient() }).unwrap();
+    for host in ["localhost", "LOCALHOST", "localhost.", "ⓛocalhost", "local\u{ad}host"] {
+        is_forbidden(&outbound, &format!("https://{host}:{}/", address.port())).await;
+    }
     assert_eq!(connections.load(Ordering::Relaxed), 0);
 }
 

@@ -10,12 +10,14 @@ use std::{
 
 use bytes::Bytes;
 use http::Request;
-use push_outbound::{Exchange, Limits, NotProcessed, Outbound, OutboundSettings};
+use push_outbound::{
+    CLOSE_WAIT, Exchange, Limits, NotProcessed, Outbound, OutboundSettings, Unanswered,
+};
 use tokio::{net::TcpListener, task::JoinSet, time::Instant};
 
 use crate::support::{
     all_answered, eventually, insist, keyed, listen, not_processed, outbound, patient, plain, post,
-    send, spawn, take,
+    send, spawn, take, unanswered,
     wire::{Sent, Wire},
 };
 
@@ -117,4 +119,37 @@ async fn closing_waits_for_requests_in_flight_and_takes_no_more() {
     assert_eq!(all_answered(requests).await, 1);
     assert_eq!(wire.next().await, Sent::End);
     closing.await.unwrap();
+}
+
+#[tokio::test]
+async fn closing_waits_neither_for_idle_connections_nor_for_connects() {
+    let (listener, address) = listen().await;
+    let (silent, nowhere) = listen().await;
+    let outbound = outbound(1);
+    tokio::spawn(async move { Wire::accept(&listener, None).await.serve().await });
+    assert_eq!(insist(&plain(&outbound, address), "/").await.status, 200);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &plain(&outbound, nowhere), 1);
+    let _connecting = silent.accept().await.unwrap();
+    let begun = Instant::now();
+    outbound.close().await;
+    assert!(begun.elapsed() < CLOSE_WAIT, "{:?}", begun.elapsed());
+    let waiting = not_processed(requests.join_next().await.unwrap().unwrap());
+    assert_eq!(waiting, NotProcessed::Closing);
+}
+
+#[tokio::test]
+async fn closing_does_not_wait_for_an_answer_that_never_comes() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let mut requests = JoinSet::new();
+    spawn(&mut requests, &plain(&outbound, address), 1);
+    let mut wire = Wire::accept(&listener, None).await;
+    let [_] = take(&mut wire).await;
+    let begun = Instant::now();
+    outbound.close().await;
+    assert!(begun.elapsed() < CLOSE_WAIT * 3, "{:?}", begun.elapsed());
+    let left = unanswered(requests.join_next().await.unwrap().unwrap());
+    assert_eq!(left, Unanswered::Lost);
+    assert_eq!(outbound.counts().connections, 0);
 }

@@ -66,6 +66,11 @@ impl Wire<TcpStream> {
         wire.stream.read_exact(&mut preface).await.unwrap();
         wire
     }
+
+    /// Ends the connection with a reset of TCP.
+    pub(crate) fn cut_off(self) {
+        self.stream.set_zero_linger().unwrap();
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
