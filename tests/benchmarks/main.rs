@@ -28,7 +28,10 @@ use tokio::runtime::Runtime;
 
 use crate::{
     bench::Benchmark,
-    ceiling::{bare_server, ingest_alone::IngestAlone, raw_mqtt_client::RawMqttClient},
+    ceiling::{
+        bare_server, ingest_alone::IngestAlone, raw_http2_client::RawHttp2Client,
+        raw_mqtt_client::RawMqttClient,
+    },
     load::embedded_broker::EmbeddedBrokerArgs,
     report::{Row, print_table},
     setup::{Environment, Sizes},
@@ -38,7 +41,7 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(name = "tests/bench")]
 struct Cli {
-    /// Smaller, in under ten minutes
+    /// Smaller, in a quarter of an hour
     #[arg(long)]
     quick: bool,
     /// Also write the results as JSON
@@ -55,6 +58,8 @@ struct Cli {
     #[command(flatten)]
     raw_client: RawMqttClient,
     #[command(flatten)]
+    raw_http2_client: RawHttp2Client,
+    #[command(flatten)]
     embedded_broker: EmbeddedBrokerArgs,
 }
 
@@ -63,6 +68,7 @@ fn main() -> ExitCode {
     // With one of the hidden flags this process is a program that a figure is compared with.
     let peer = cli.bare_server.map(bare_server::run);
     let peer = peer.or_else(|| cli.ingest_alone.run()).or_else(|| cli.raw_client.run());
+    let peer = peer.or_else(|| cli.raw_http2_client.run());
     let peer = peer.or_else(|| cli.embedded_broker.run());
     let outcome = peer.unwrap_or_else(|| {
         Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(measure(cli)))

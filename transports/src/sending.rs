@@ -17,7 +17,7 @@ use std::{
 };
 
 use push_model::time::Clock;
-use push_model::{ledger::RECALL_CHECK, time::UnixMillis};
+use push_model::{ledger::RECALL_CHECK, pace::TrafficClass, time::UnixMillis};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -173,6 +173,12 @@ impl Sending {
 
     pub(super) fn is_hasty(&self) -> bool {
         self.hasty
+    }
+
+    /// Returns the class of its requests at a provider. What must not wait for a jammed transport does not wait
+    /// behind broadcasts either.
+    pub(super) fn class(&self) -> TrafficClass {
+        if self.hasty { TrafficClass::Named } else { TrafficClass::Broadcast }
     }
 
     /// Returns the same delivery for some devices of the batch.

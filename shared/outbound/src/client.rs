@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, header};
+use http::{HeaderValue, Request, header, uri::Authority};
 use tokio::time::Instant;
 
 use crate::{
@@ -21,6 +21,8 @@ pub const EXCHANGE_MOST: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) place: Place,
+    /// Host and port as requests name them; `None` if no request can.
+    pub(crate) authority: Option<Authority>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -42,7 +44,8 @@ impl Client {
         if size > REQUEST_BYTES {
             return Err(NotProcessed::Unsendable.into());
         }
-        let uri = self.origin().uri(request.uri()).ok_or(NotProcessed::Unsendable)?;
+        let authority = self.authority.clone().ok_or(NotProcessed::Unsendable)?;
+        let uri = self.origin().uri(authority, request.uri()).ok_or(NotProcessed::Unsendable)?;
         *request.uri_mut() = uri;
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
         let deadline = deadline.min(Instant::now() + EXCHANGE_MOST);

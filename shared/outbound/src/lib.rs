@@ -120,7 +120,8 @@ impl Outbound {
 
     /// Returns a client for the origin. Clients of equal origins and keys share connections.
     pub fn origin(&self, origin: Origin, key: PoolKey) -> Client {
-        Client { place: Arc::new((origin, key)), shared: Arc::clone(&self.shared) }
+        let (authority, shared) = (origin.authority(), Arc::clone(&self.shared));
+        Client { place: Arc::new((origin, key)), authority, shared }
     }
 
     /// The numbers for metrics.

@@ -116,11 +116,11 @@ impl Origin {
     }
 
     /// Returns the URI of a request to this origin, with the path and the query of `uri`.
-    pub(crate) fn uri(&self, uri: &Uri) -> Option<Uri> {
+    pub(crate) fn uri(&self, authority: Authority, uri: &Uri) -> Option<Uri> {
         let path = uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(if self.tls { Scheme::HTTPS } else { Scheme::HTTP });
-        parts.authority = Some(self.authority()?);
+        parts.authority = Some(authority);
         parts.path_and_query = Some(path);
         Uri::from_parts(parts).ok()
     }

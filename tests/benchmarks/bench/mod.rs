@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use futures::FutureExt;
 
 use self::{
-    delivery::{fanout, isolation, mqtt, named, settled, tenants, transports},
+    delivery::{fanout, isolation, mqtt, named, phones, settled, tenants, transports},
     index::{import, targeting},
     ingest::{batch, latency, registrations, throughput},
 };
@@ -56,6 +56,8 @@ pub(crate) enum Benchmark {
     Tenants,
     /// A broadcast while one of two transports is slow, silent or dead
     Transports,
+    /// Broadcasts over FCM and Web Push
+    Phones,
     /// Resident memory of the programs
     Memory,
 }
@@ -78,6 +80,7 @@ impl Benchmark {
             Self::Fairness => "fairness",
             Self::Tenants => "tenants",
             Self::Transports => "transports",
+            Self::Phones => "phones",
             Self::Memory => "memory",
         }
     }
@@ -99,6 +102,7 @@ impl Benchmark {
             Self::Fairness => isolation::other_app(env).await,
             Self::Tenants => tenants::run(env).await,
             Self::Transports => transports::run(env).await,
+            Self::Phones => phones::run(env).await,
             Self::Memory => fanout::memory(env).await,
         }
     }

@@ -14,8 +14,17 @@ pub(crate) async fn used_memory(redis: &Redis) -> anyhow::Result<u64> {
 
 /// The peak resident memory of a process, in megabytes; `None` where the system does not tell.
 pub(crate) fn peak_memory(process: u32) -> Option<f64> {
+    status(process, "VmHWM:")
+}
+
+/// The resident memory of a process now, in megabytes; `None` where the system does not tell.
+pub(crate) fn resident_memory(process: u32) -> Option<f64> {
+    status(process, "VmRSS:")
+}
+
+fn status(process: u32, field: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kilobytes: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kilobytes / 1000.0 * 1.024)
 }

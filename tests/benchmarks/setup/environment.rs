@@ -153,7 +153,8 @@ pub(crate) async fn import(
     import_file(stack, app, size, file.path()).await
 }
 
-async fn import_file(
+/// Imports so many devices from a file, and returns how long that took.
+pub(crate) async fn import_file(
     stack: &Stack,
     app: &str,
     size: usize,

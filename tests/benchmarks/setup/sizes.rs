@@ -1,4 +1,4 @@
-//! The sizes of a run: all benchmarks take under ten minutes with [`Sizes::quick`], and about 40
+//! The sizes of a run: all benchmarks take a quarter of an hour with [`Sizes::quick`], and about 55
 //! with [`Sizes::full`].
 
 use std::time::Duration;
@@ -26,6 +26,10 @@ pub(crate) struct Sizes {
     pub(crate) named: usize,
     /// Devices of the app before more are registered.
     pub(crate) registered: usize,
+    /// Devices of the app whose provider is FCM.
+    pub(crate) phones: usize,
+    /// Devices of the app whose devices are browsers.
+    pub(crate) browsers: usize,
     /// Raw writes to Redis, the ceiling of the import.
     pub(crate) raw_writes: usize,
 }
@@ -43,6 +47,8 @@ impl Sizes {
             fair: 8,
             named: 300,
             registered: 200_000,
+            phones: 100_000,
+            browsers: 20_000,
             raw_writes: 200_000,
         }
     }
@@ -59,6 +65,8 @@ impl Sizes {
             fair: 30,
             named: 2000,
             registered: 1_000_000,
+            phones: 500_000,
+            browsers: 100_000,
             raw_writes: 1_000_000,
         }
     }

@@ -232,7 +232,11 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
     }
 }
 
-fn acceptor(certificate: &Certificate, alpn: &[&[u8]]) -> TlsAcceptor {
+/// Accepts TLS with this certificate, for the protocols of this list.
+///
+/// # Panics
+/// If the certificate cannot be used.
+pub fn acceptor(certificate: &Certificate, alpn: &[&[u8]]) -> TlsAcceptor {
     let chain = CertificateDer::pem_file_iter(&certificate.certificate).expect("a certificate");
     let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
     let key = PrivateKeyDer::from_pem_file(&certificate.key).expect("a key");

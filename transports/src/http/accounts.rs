@@ -12,8 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use push_model::{app::AppKey, device::TransportKind};
-use push_providers::Provider;
+use push_model::{app::AppKey, device::TransportKind, pace::TrafficClass};
+use push_providers::{Provider, exchange::Destination};
 use quick_cache::sync::Cache;
 use ring::rand::SystemRandom;
 use tokio::{sync::Notify, time::Instant};
@@ -21,8 +21,8 @@ use tracing::warn;
 
 use super::{
     bearers::Bearers,
-    circuit::Circuit,
     quota::{Quota, Quotas},
+    way::Way,
     window::Window,
 };
 
@@ -107,10 +107,32 @@ pub(super) struct Account<P: Provider> {
     pub(super) identity: Arc<Identity>,
     window: Mutex<Window>,
     /// Notified when a request ends.
-    pub(super) freed: Notify,
+    pub(super) freed: Freed,
     stopped_until: Mutex<Option<Instant>>,
     /// Held by the caller who asks if it is still the app's account.
     asking: tokio::sync::Mutex<()>,
+}
+
+/// Wakes those that wait for room in a window. Pushes to named devices wait apart, because a broadcast that is
+/// woken may not use the room that is left to them.
+#[derive(Default)]
+pub(super) struct Freed {
+    named: Notify,
+    broadcasts: Notify,
+}
+
+impl Freed {
+    pub(super) fn of(&self, class: TrafficClass) -> &Notify {
+        match class {
+            TrafficClass::Named => &self.named,
+            TrafficClass::Broadcast => &self.broadcasts,
+        }
+    }
+
+    pub(super) fn notify(&self) {
+        self.named.notify_one();
+        self.broadcasts.notify_one();
+    }
 }
 
 /// An account as its provider sees it, which several apps may share.
@@ -119,7 +141,8 @@ pub(super) struct Identity {
     pub(super) bearers: Bearers,
     /// The requests that the provider takes from it.
     pub(super) quota: Option<Quota>,
-    circuits: Cache<String, Arc<Mutex<Circuit>>>,
+    /// The ways to the servers that it uses.
+    pub(super) ways: Cache<Destination, Arc<Way>>,
 }
 
 impl<P: Provider> Accounts<P> {
@@ -202,7 +225,7 @@ impl<P: Provider> Accounts<P> {
             number: self.next.fetch_add(1, Ordering::Relaxed),
             identity,
             window: Mutex::new(Window::new(self.window)),
-            freed: Notify::new(),
+            freed: Freed::default(),
             stopped_until: Mutex::new(None),
             asking: tokio::sync::Mutex::new(()),
         }))
@@ -230,16 +253,7 @@ impl<P: Provider> Account<P> {
 impl Identity {
     fn new(name: String, quota: Option<SharedQuota>) -> Self {
         let quota = quota.map(|quota| Quota::new(quota.quotas, quota.a_second));
-        Self { name, bearers: Bearers::new(), quota, circuits: Cache::new(MOST_ORIGINS) }
-    }
-
-    /// Returns the circuit to a server.
-    pub(super) fn circuit(&self, origin: &str) -> Arc<Mutex<Circuit>> {
-        let new = || Ok::<_, std::convert::Infallible>(Arc::default());
-        match self.circuits.get_or_insert_with(origin, new) {
-            Ok(circuit) => circuit,
-            Err(never) => match never {},
-        }
+        Self { name, bearers: Bearers::new(), quota, ways: Cache::new(MOST_ORIGINS) }
     }
 }
 

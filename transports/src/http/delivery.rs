@@ -16,6 +16,7 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use push_model::{
     device::Target,
     ledger::{FailReason, RetryReason},
+    pace::TrafficClass,
 };
 use push_outbound::{Answer as Answered, Exchange, NotProcessed};
 use push_providers::{
@@ -186,7 +187,8 @@ impl<P: Provider> BatchDelivery<P> {
         if let Err(outcome) = self.may_send().await {
             return all(outcome);
         }
-        let Some(room) = Room::of(&self.account, self.hand_over_until).await else {
+        let class = self.sending.class();
+        let Some(room) = Room::of(&self.account, class, self.hand_over_until).await else {
             return all(Outcome::Later(RetryReason::Busy, None));
         };
         let audience = P::audience(first.token);
@@ -195,7 +197,7 @@ impl<P: Provider> BatchDelivery<P> {
             Err(fault) => return all(self.carry_out(without_authorization(fault), None)),
         };
         if let Some(quota) = &self.account.identity.quota
-            && !quota.take(&self.account.identity.name, self.hand_over_until).await
+            && !quota.take(&self.account.identity.name, class, self.hand_over_until).await
         {
             return all(Outcome::Later(RetryReason::Busy, None));
         }
@@ -412,13 +414,20 @@ struct Room<'a, P: Provider> {
 
 impl<'a, P: Provider> Room<'a, P> {
     /// Waits for room until this time.
-    async fn of(account: &'a Account<P>, until: Instant) -> Option<Self> {
+    async fn of(account: &'a Account<P>, class: TrafficClass, until: Instant) -> Option<Self> {
+        let begin = || {
+            let has_begun = account.window().begin(class);
+            has_begun.then(|| Self { account, begun: Instant::now(), load: Load::Unknown })
+        };
+        if let Some(room) = begin() {
+            return Some(room);
+        }
         loop {
-            let freed = account.freed.notified();
+            let freed = account.freed.of(class).notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            if account.window().begin() {
-                return Some(Self { account, begun: Instant::now(), load: Load::Unknown });
+            if let Some(room) = begin() {
+                return Some(room);
             }
             tokio::time::timeout_at(until, freed).await.ok()?;
         }
@@ -432,9 +441,9 @@ impl<'a, P: Provider> Room<'a, P> {
 impl<P: Provider> Drop for Room<'_, P> {
     fn drop(&mut self) {
         let has_grown = self.account.window().end(self.begun, self.load, Instant::now());
-        self.account.freed.notify_one();
+        self.account.freed.notify();
         if has_grown {
-            self.account.freed.notify_one();
+            self.account.freed.notify();
         }
     }
 }

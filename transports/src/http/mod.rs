@@ -30,7 +30,7 @@ mod window;
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -184,19 +184,23 @@ impl<P: Provider> Shared<P> {
     }
 
     /// Returns the way to a server; `None` if its address can lead nowhere.
-    fn way(&self, identity: &Identity, to: &Destination) -> Option<Way> {
+    fn way(&self, identity: &Identity, to: &Destination) -> Option<Arc<Way>> {
+        let new = || self.new_way(identity, to).map(Arc::new).ok_or(());
+        identity.ways.get_or_insert_with(to, new).ok()
+    }
+
+    fn new_way(&self, identity: &Identity, to: &Destination) -> Option<Way> {
         let origin = match to {
             Destination::Fcm => self.settings.fcm.clone(),
             Destination::Apns { sandbox } => self.settings.apns(*sandbox).clone(),
             Destination::Outside(url) => Origin::parse(url, Owner::Tenant).ok()?,
         };
-        let circuit = identity.circuit(&origin.to_string());
         let client = self.outbound.origin(origin, PoolKey(identity.name.clone()));
         let is_failing = match to {
             Destination::Fcm | Destination::Apns { .. } => Some(self.is_failing.clone()),
             Destination::Outside(_) => None,
         };
-        Some(Way { client, circuit, transport: P::KIND.name(), is_failing })
+        Some(Way { client, circuit: Mutex::default(), transport: P::KIND.name(), is_failing })
     }
 }
 

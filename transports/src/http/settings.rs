@@ -96,8 +96,8 @@ impl HttpArgs {
     }
 }
 
-/// The share of a quota that is used. After a pause, up to two and a half seconds' worth of requests go out at once,
-/// which the provider counts in the same minute.
+/// The share of a quota that is used. After a pause, several workers together send up to two and a half seconds'
+/// worth of requests more, which the provider counts in the same minute.
 const USED: f64 = 0.96;
 
 fn a_second(text: &str) -> Result<Option<NonZeroU32>, String> {

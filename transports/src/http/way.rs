@@ -19,7 +19,7 @@ use super::circuit::Circuit;
 /// The way of an account's requests to a server.
 pub(super) struct Way {
     pub(super) client: Client,
-    pub(super) circuit: Arc<Mutex<Circuit>>,
+    pub(super) circuit: Mutex<Circuit>,
     pub(super) transport: &'static str,
     /// Set while the provider itself fails; none for a server that a tenant chose.
     pub(super) is_failing: Option<Arc<AtomicBool>>,

@@ -3,11 +3,17 @@
 //! The window grows by one request for each window of answers, and is halved when the provider says that
 //! it is too much (429, 503). Requests that were sent before a halving say nothing about the smaller
 //! window, so they do not halve it again.
+//!
+//! Broadcasts leave a sixteenth of it to pushes to named devices, which would otherwise wait behind all
+//! requests of a broadcast.
 
+use push_model::pace::TrafficClass;
 use tokio::time::Instant;
 
 /// The fewest requests at a time: one in flight always probes.
 const FEWEST: f64 = 1.0;
+/// The part of a window, one in this many requests, that broadcasts leave to pushes to named devices.
+const LEFT_TO_NAMED: f64 = 16.0;
 
 /// The window of an app.
 #[derive(Debug)]
@@ -26,8 +32,12 @@ impl Window {
     }
 
     /// Begins a request if the window has room.
-    pub(super) fn begin(&mut self) -> bool {
-        let has_room = f64::from(self.in_flight) < self.size.floor().max(FEWEST);
+    pub(super) fn begin(&mut self, class: TrafficClass) -> bool {
+        let left = match class {
+            TrafficClass::Named => 0.0,
+            TrafficClass::Broadcast => (self.size / LEFT_TO_NAMED).floor(),
+        };
+        let has_room = f64::from(self.in_flight) < (self.size.floor() - left).max(FEWEST);
         self.in_flight += u32::from(has_room);
         has_room
     }
@@ -67,7 +77,7 @@ mod tests {
 
     fn begun(window: &mut Window) -> u32 {
         let mut begun = 0;
-        while window.begin() {
+        while window.begin(TrafficClass::Named) {
             begun += 1;
         }
         begun
@@ -92,11 +102,22 @@ mod tests {
         }
         let mut grown = 0;
         for round in 0..1880 {
-            assert!(window.begin(), "{round}");
+            assert!(window.begin(TrafficClass::Named), "{round}");
             grown += u32::from(window.end(again, Load::Taken, again));
         }
         assert_eq!(grown, 63 - 16, "and says so");
         assert_eq!(begun(&mut window), 63, "it grows by one for each window of answers");
+    }
+
+    #[test]
+    fn broadcasts_leave_room_to_pushes_to_named_devices() {
+        let mut window = Window::new(64);
+        for _ in 0..60 {
+            assert!(window.begin(TrafficClass::Broadcast));
+        }
+        assert!(!window.begin(TrafficClass::Broadcast));
+        assert_eq!(begun(&mut window), 4);
+        assert!(Window::new(1).begin(TrafficClass::Broadcast));
     }
 
     #[test]

@@ -19,6 +19,10 @@ const GIVEN_UP_MOST: u32 = 512;
 /// answers pings or goes on resetting streams.
 const SILENT_MOST: u32 = 8;
 
+/// The requests in a row that a server refused although the connection carried no other, after which it gets no
+/// more. A few are left to it: a server that refuses some requests at random is not one that cannot be used.
+const REFUSED_ALONE_MOST: u32 = 8;
+
 /// What became of a request on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -63,6 +67,7 @@ pub(crate) struct Slot<T> {
     failed: u64,
     given_up: u32,
     silent: u32,
+    refused_alone: u32,
     /// How it went out of use, until the pool has judged that.
     pub(crate) unjudged: Option<End>,
     /// Its driver has ended.
@@ -130,6 +135,7 @@ impl<T: Clone> Slots<T> {
             failed: 0,
             given_up: 0,
             silent: 0,
+            refused_alone: 0,
             unjudged: None,
             ended: false,
             wake,
@@ -162,13 +168,18 @@ impl<T: Clone> Slots<T> {
             Outcome::Answered => {
                 slot.answers += 1;
                 slot.silent = 0;
+                slot.refused_alone = 0;
                 slot.allowance.answered();
             }
             Outcome::AnsweredLast => {
                 slot.answers += 1;
                 return Some(id);
             }
-            Outcome::Refused if slot.in_use == 0 => return Some(id),
+            // It says nothing about the limit.
+            Outcome::Refused if slot.in_use == 0 => {
+                slot.refused_alone += 1;
+                return (slot.refused_alone >= REFUSED_ALONE_MOST).then_some(id);
+            }
             Outcome::Refused => slot.allowance.refused(slot.in_use),
             Outcome::GivenUp => {
                 slot.given_up += 1;
@@ -308,13 +319,26 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_beside_other_requests_lowers_the_limit_and_a_lone_one_ends_the_connection() {
+    fn a_refusal_beside_other_requests_lowers_the_limit() {
         let mut slots = slots(&[10]);
         (0..3).for_each(|_| assert_eq!(taken(&mut slots), Some(1)));
         assert_eq!(slots.give_back(1, Outcome::Refused, Instant::now()), None);
         assert_eq!(taken(&mut slots), None);
-        assert_eq!(slots.give_back(1, Outcome::Answered, Instant::now()), None);
-        assert_eq!(slots.give_back(1, Outcome::Refused, Instant::now()), Some(1));
+    }
+
+    #[test]
+    fn lone_refusals_end_the_connection_only_if_no_answer_is_among_several() {
+        let mut slots = slots(&[10]);
+        let mut give_back = |outcome| {
+            assert_eq!(taken(&mut slots), Some(1));
+            slots.give_back(1, outcome, Instant::now())
+        };
+        for _ in 0..3 {
+            (1..REFUSED_ALONE_MOST).for_each(|_| assert_eq!(give_back(Outcome::Refused), None));
+            assert_eq!(give_back(Outcome::Answered), None);
+        }
+        (1..REFUSED_ALONE_MOST).for_each(|_| assert_eq!(give_back(Outcome::Refused), None));
+        assert_eq!(give_back(Outcome::Refused), Some(1));
     }
 
     #[test]

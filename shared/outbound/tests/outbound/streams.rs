@@ -175,6 +175,39 @@ async fn a_refused_stream_was_not_processed_and_lowers_the_number_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_requests_at_random_is_asked_again_on_the_same_connection() {
+    let (listener, address) = listen().await;
+    let outbound = outbound(1);
+    let client = plain(&outbound, address);
+    let mut requests = JoinSet::new();
+    for _ in 0..300 {
+        let client = client.clone();
+        requests.spawn(async move { insist(&client, "/").await.status });
+    }
+    // Another connection would not be accepted.
+    let mut wire = Wire::accept(&listener, Some(100)).await;
+    tokio::spawn(async move {
+        let mut begun = 0;
+        loop {
+            match wire.next().await {
+                Sent::Request(id) => {
+                    begun += 1;
+                    match begun % 3 {
+                        0 => wire.reset(id, REFUSED_STREAM).await,
+                        _ => wire.answer(id).await,
+                    }
+                }
+                Sent::End => return,
+                _ => {}
+            }
+        }
+    });
+    let begun = Instant::now();
+    assert!(requests.join_all().await.into_iter().all(|status| status == 200));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn another_reset_leaves_it_open_if_the_request_was_processed() {
     let (listener, address) = listen().await;
     let outbound = outbound(1);

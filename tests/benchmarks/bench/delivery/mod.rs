@@ -5,6 +5,7 @@
 //! - `isolation`: other pushes while a broadcast runs
 //! - `tenants`: pushes while another app does its worst
 //! - `transports`: a broadcast while one of two transports is slow, silent or dead
+//! - `phones`: broadcasts over FCM and Web Push
 //! - `arrivals`: how long pushes to an MQTT device take, for `settled`, `isolation` and `tenants`
 
 mod arrivals;
@@ -12,6 +13,7 @@ pub(super) mod fanout;
 pub(super) mod isolation;
 pub(super) mod mqtt;
 pub(super) mod named;
+pub(super) mod phones;
 pub(super) mod settled;
 pub(super) mod tenants;
 pub(super) mod transports;
