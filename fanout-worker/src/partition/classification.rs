@@ -151,7 +151,7 @@ pub(crate) fn classify<'a>(
             Outcome::Sent => result.outcomes.sent += 1,
             Outcome::Expired => result.outcomes.expired += 1,
             Outcome::Failed(reason) => result.outcomes.fail(reason),
-            Outcome::Gone(since) => {
+            Outcome::Gone { since, code } => {
                 result.outcomes.fail(FailReason::Gone);
                 result.gone.push(GoneDevice {
                     client_id: client(),
@@ -159,6 +159,7 @@ pub(crate) fn classify<'a>(
                     token: target.token.clone(),
                     // A provider's clock may be ahead of ours, or be wrong.
                     since: since.unwrap_or(UnixMillis::MAX).min(rules.handed_over_at),
+                    code,
                 });
             }
             Outcome::NotSent => stopped.push(client()),
@@ -250,7 +251,8 @@ mod tests {
     fn each_device_has_its_own_outcome() {
         use Outcome::{Expired, Failed, Gone, Later, Sent, Undecided};
         let busy = Later(RetryReason::Busy, Some(Duration::from_secs(7)));
-        let answers = [Sent, Gone(None), Expired, Failed(FailReason::Refused), busy, Undecided];
+        let gone = Gone { since: None, code: "UNREGISTERED" };
+        let answers = [Sent, gone, Expired, Failed(FailReason::Refused), busy, Undecided];
         let result = classified(&answers, 0, 100_000);
         assert_eq!((result.outcomes.sent, result.outcomes.expired), (1, 1));
         assert_eq!(result.outcomes.failed.len(), 2);
