@@ -9,6 +9,7 @@
 //! - `rabbitmq`: version, and policies that lose messages
 //! - `stores`: what the index and the ledger's own store report
 //! - `accounts`: devices whose app has no account at their provider
+//! - `trials`: accounts that do not work
 //! - `removals`: apps whose gone devices are not removed
 //! - `history`: how far back the ledger reaches
 //! - `mqtt`: the broker of the workers
@@ -39,6 +40,7 @@ mod queue;
 mod rabbitmq;
 mod removals;
 mod stores;
+mod trials;
 
 use std::path::PathBuf;
 
@@ -46,8 +48,8 @@ use push_boot::engines::{EngineSettings, QueueUrl};
 use push_mqtt::MqttUrl;
 use push_store::Finding;
 
-pub use self::listeners::Listener;
 use self::{engine::Engine, rabbitmq::Management};
+pub use self::{listeners::Listener, trials::Trials};
 use crate::server::Server;
 
 /// The most apps that a finding names.
@@ -68,6 +70,8 @@ pub struct Deployment<'a> {
     pub secret_files: Vec<(String, PathBuf)>,
     /// The MQTT broker of the workers.
     pub mqtt: Option<MqttUrl>,
+    /// What trying the accounts at providers needs; none without a seal key.
+    pub trials: anyhow::Result<Option<Trials>>,
     /// The URL of an `ingest`, to compare its clock.
     pub server: Option<Server>,
     /// RabbitMQ's management plugin.
@@ -94,7 +98,7 @@ pub async fn examine(deployment: Deployment<'_>) -> Vec<Finding> {
         findings.extend(rabbitmq::policies(management, &engines.namespace).await);
     }
     let stores = stores::open(engines).await;
-    findings.extend(stores.findings(engines.ledger_retention).await);
+    findings.extend(stores.findings(engines.ledger_retention, &deployment.trials).await);
     findings.push(mqtt::broker(mqtt).await);
     findings.push(clock::of_ingest(deployment.server).await);
     findings.extend(programs::findings(deployment.ops).await);

@@ -16,6 +16,7 @@ mod outside;
 mod reach;
 mod secrets;
 mod standalone;
+mod trials;
 
 use std::{fmt::Write as _, path::PathBuf};
 
