@@ -87,7 +87,8 @@ pub(crate) enum Command {
     Audit(AuditCommand),
     /// Check the engines, their versions, settings that cost memory or safety, certificates, and the
     /// backlog
-    Doctor(DoctorArgs),
+    #[command(mut_arg("fcm_quota", |quota| quota.hide(true)))]
+    Doctor(Box<DoctorArgs>),
     /// Print a script with which a shell completes commands and flags
     Completions(CompletionsArgs),
     /// Write the manual of all programs and commands, as pages for `man`

@@ -149,8 +149,9 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
                 device_keys: credentials.key_file_in(data_dir),
                 data_dir: data_dir.to_owned(),
                 secret_files: cli.engines.secret_files(),
+                seal: seal.open_if_there(data_dir).map_err(Into::into),
             };
-            doctor::run(args, installation, out).await
+            doctor::run(*args, installation, out).await
         }
     }
 }

@@ -12,9 +12,13 @@ use push_model::{
 pub enum Outcome {
     /// The provider acknowledged the message.
     Sent,
-    /// The provider says that the device is gone, and since when if it knows: remove it, unless it registered
-    /// later.
-    Gone(Option<UnixMillis>),
+    /// The provider says that the device is gone: remove it, unless it registered later.
+    Gone {
+        /// Since when, if the provider knows.
+        since: Option<UnixMillis>,
+        /// The provider's code.
+        code: &'static str,
+    },
     /// The message's lifetime was over before it was this device's turn.
     Expired,
     /// The message was not accepted for this device, which may be tried again, after this time if

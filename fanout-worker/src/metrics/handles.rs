@@ -134,7 +134,7 @@ const ANSWERS: [&str; 7] = ["sent", "gone", "expired", "later", "failed", "undec
 const fn position(outcome: Outcome) -> usize {
     match outcome {
         Outcome::Sent => 0,
-        Outcome::Gone(_) => 1,
+        Outcome::Gone { .. } => 1,
         Outcome::Expired => 2,
         Outcome::Later(..) => 3,
         Outcome::Failed(_) => 4,

@@ -154,7 +154,7 @@ pub(crate) fn classify<'a>(
             Outcome::Sent => result.outcomes.sent += 1,
             Outcome::Expired => result.outcomes.expired += 1,
             Outcome::Failed(reason) => result.outcomes.fail(reason),
-            Outcome::Gone(since) => {
+            Outcome::Gone { since, code } => {
                 result.outcomes.fail(FailReason::Gone);
                 result.gone.push(GoneDevice {
                     client_id: client(),
@@ -165,6 +165,7 @@ pub(crate) fn classify<'a>(
                         .unwrap_or(UnixMillis::MAX)
                         .min(rules.handed_over_at)
                         .minus(rules.clock_allowance),
+                    code,
                 });
             }
             Outcome::NotSent => stopped.push(client()),
@@ -260,7 +261,8 @@ mod tests {
     fn each_device_has_its_own_outcome() {
         use Outcome::{Expired, Failed, Gone, Later, Sent, Undecided};
         let busy = Later(RetryReason::Busy, Some(Duration::from_secs(7)));
-        let answers = [Sent, Gone(None), Expired, Failed(FailReason::Refused), busy, Undecided];
+        let gone = Gone { since: None, code: "UNREGISTERED" };
+        let answers = [Sent, gone, Expired, Failed(FailReason::Refused), busy, Undecided];
         let result = classified(&answers, 0, 100_000);
         assert_eq!((result.outcomes.sent, result.outcomes.expired), (1, 1));
         assert_eq!(result.outcomes.failed.len(), 2);

@@ -24,7 +24,7 @@ struct Provider;
 impl Transport for Provider {
     async fn deliver(&self, _: &Outgoing, targets: &[Target], _: &Sending) -> Vec<Outcome> {
         let answer = |target: &Target| match target.token.as_deref() {
-            Some("gone") => Outcome::Gone(None),
+            Some("gone") => Outcome::Gone { since: None, code: "UNREGISTERED" },
             Some("refused") => Outcome::Failed(FailReason::Refused),
             _ => Outcome::Sent,
         };

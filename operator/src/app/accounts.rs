@@ -1,5 +1,5 @@
-//! The accounts of an app at the providers that reach its devices: setting, listing, removing and trying
-//! them, and sealing them anew.
+//! The accounts of an app at the providers that reach its devices: setting, listing and removing them, and
+//! sealing them anew.
 
 use std::time::Duration;
 
@@ -42,12 +42,13 @@ pub enum NewAccount {
         /// True for devices with a development build.
         sandbox: bool,
     },
-    /// Web Push. The key of an account that is there already is kept: browsers have subscribed with it.
+    /// Web Push. The key of an account that is there already is kept: browsers have subscribed with it. What is
+    /// none stays as it is.
     WebPush {
         /// Whom the operator of a push service can write to.
-        subject: String,
-        /// The URL that a declarative notification opens; none for our own form.
-        declarative: Option<String>,
+        subject: Option<String>,
+        /// The URL that a declarative notification opens; `Some(None)` for our own form.
+        declarative: Option<Option<String>>,
         /// Makes a new key although there is one. Every browser must subscribe again.
         new_key: bool,
     },
@@ -95,6 +96,9 @@ pub struct AccountSet {
     /// The secret with which a receiver checks signatures, if it is a new one. It is not shown again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signing_secret: Option<String>,
+    /// What may be wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<&'static str>,
 }
 
 /// An account that was removed.
@@ -112,6 +116,7 @@ struct Checked {
     summary: String,
     public_key: Option<String>,
     signing_secret: Option<String>,
+    warning: Option<&'static str>,
 }
 
 /// Sets the account of an app at a provider, in place of the one that is there. Workers use it within 5 s.
@@ -129,11 +134,16 @@ pub async fn set(
         let (kind, now) = (account.kind(), UnixMillis::now());
         let context = ProviderAccount::context(app_id, kind);
         let before = find(index, app_id).await?.transports.remove(&kind);
+        let sealed_before = before.as_ref().map(|before| before.sealed.clone());
         let before = before.map(|before| seal.open_sealed(&before.sealed, &context)).transpose();
         let checked = check(account, before, now)?;
         let sealed = seal.current().seal(&checked.credential, &context, now)?;
         let stored = ProviderAccount { set_at: now, summary: checked.summary, sealed };
         let change = |app: &mut App| {
+            // A key that another program made meanwhile may have been given to browsers already.
+            if app.transports.get(&kind).map(|account| &account.sealed) != sealed_before.as_ref() {
+                bail!("the account was set or removed meanwhile: run the command again");
+            }
             app.transports.insert(kind, stored.clone());
             Ok(())
         };
@@ -142,6 +152,7 @@ pub async fn set(
             account: view(kind, &stored),
             public_key: checked.public_key,
             signing_secret: checked.signing_secret,
+            warning: checked.warning,
         })
     };
     recorded(Some(index), actor.event_of_app(Action::AccountSet, app_id), work).await
@@ -234,6 +245,7 @@ fn check(
         summary,
         public_key: None,
         signing_secret: None,
+        warning: None,
     };
     match account {
         NewAccount::Fcm { service_account } => {
@@ -252,17 +264,27 @@ fn check(
             Ok(plain(credential, summary))
         }
         NewAccount::WebPush { subject, declarative, new_key } => {
-            let kept = if new_key { None } else { before.context(UNREADABLE)? };
+            let kept =
+                if new_key { before.unwrap_or_default() } else { before.context(UNREADABLE)? };
+            let kept: Option<webpush::Credential> =
+                kept.map(|kept| serde_json::from_slice(&kept)).transpose()?;
+            let (subject_before, declarative_before) = kept
+                .as_ref()
+                .map_or((None, None), |kept| (Some(&kept.subject), kept.declarative.clone()));
+            let subject = subject.as_ref().or(subject_before);
+            let subject = subject.map_or_else(|| DEFAULT_SUBJECT.to_owned(), Clone::clone);
+            let declarative = declarative.unwrap_or(declarative_before);
             let credential = match kept {
-                Some(kept) => {
-                    let kept: webpush::Credential = serde_json::from_slice(&kept)?;
-                    webpush::Credential { subject, ..kept }
-                }
-                None => webpush::Credential::generate(&subject, &random)?,
+                Some(kept) if !new_key => kept,
+                _ => webpush::Credential::generate(&subject, &random)?,
             };
-            let credential = webpush::Credential { declarative, ..credential };
+            let credential = webpush::Credential { subject, declarative, ..credential };
             let public_key = credential.check(&random)?.public_key().to_owned();
-            let checked = plain(serde_json::to_vec(&credential)?, format!("key {public_key}"));
+            let mut summary = format!("key {public_key}, {}", credential.subject);
+            if let Some(url) = &credential.declarative {
+                summary.push_str(&format!(", opens {url}"));
+            }
+            let checked = plain(serde_json::to_vec(&credential)?, summary);
             Ok(Checked { public_key: Some(public_key), ..checked })
         }
         NewAccount::Webhook { url, rotate_secret } => {
@@ -280,10 +302,18 @@ fn check(
             };
             credential.check()?;
             let checked = plain(serde_json::to_vec(&credential)?, origin(&credential.url));
-            Ok(Checked { signing_secret: is_new.then_some(credential.secret), ..checked })
+            let warning = credential.url.starts_with("http:").then_some(PLAIN);
+            let signing_secret = is_new.then_some(credential.secret);
+            Ok(Checked { signing_secret, warning, ..checked })
         }
     }
 }
+
+/// The contact for push services of an account that names none.
+pub const DEFAULT_SUBJECT: &str = "mailto:webpush@example.com";
+
+const PLAIN: &str =
+    "without TLS it is reached only in networks that --outbound-allow of the workers opens";
 
 const UNREADABLE: &str = "the account that is there does not open: remove it first";
 

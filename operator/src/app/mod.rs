@@ -2,10 +2,12 @@
 //!
 //! - `accounts`: its accounts at providers
 //! - `secrets`: the named secrets of an app
+//! - `trial`: trying an account for real
 //! - `views`: apps and secrets as operators see them
 
 pub mod accounts;
 pub mod secrets;
+pub mod trial;
 mod views;
 
 use std::{num::NonZeroU32, time::Duration};

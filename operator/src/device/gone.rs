@@ -34,14 +34,16 @@ pub struct GoneView {
     pub transport: &'static str,
     /// Why it was removed, as the ledger names it.
     pub reason: &'static str,
+    /// The provider's code.
+    pub code: Box<str>,
     /// When it was removed.
     pub removed_at: UnixMillis,
 }
 
 impl From<RemovedDevice> for GoneView {
-    fn from(RemovedDevice { removed_at, transport, client_id }: RemovedDevice) -> Self {
+    fn from(RemovedDevice { removed_at, transport, code, client_id }: RemovedDevice) -> Self {
         let reason = FailReason::Gone.name();
-        Self { client_id, transport: transport.name(), reason, removed_at }
+        Self { client_id, transport: transport.name(), reason, code, removed_at }
     }
 }
 

@@ -22,7 +22,7 @@ use push_boot::engines::{EngineSettings, QueueUrl};
 use push_mqtt::MqttUrl;
 use push_store::Finding;
 
-pub use self::programs::listeners::Listener;
+pub use self::{apps::trials::Trials, programs::listeners::Listener};
 use self::{
     machine::{files, limits},
     programs::{clock, reports},
@@ -54,6 +54,8 @@ pub struct Deployment<'a> {
     pub secret_files: Vec<(String, PathBuf)>,
     /// The MQTT broker of the workers.
     pub mqtt: Option<MqttUrl>,
+    /// What trying the accounts at providers needs; none without a seal key.
+    pub trials: anyhow::Result<Option<Trials>>,
     /// The URL of an `ingest`, to compare its clock.
     pub server: Option<Server>,
     /// RabbitMQ's management plugin.
@@ -80,7 +82,7 @@ pub async fn examine(deployment: Deployment<'_>) -> Vec<Finding> {
         findings.extend(rabbitmq::policies(management, &engines.namespace).await);
     }
     let stores = stores::open(engines).await;
-    findings.extend(stores.findings(engines.ledger_retention).await);
+    findings.extend(stores.findings(engines.ledger_retention, &deployment.trials).await);
     findings.push(mqtt::broker(mqtt).await);
     findings.push(clock::of_ingest(deployment.server).await);
     findings.extend(reports::findings(deployment.ops).await);

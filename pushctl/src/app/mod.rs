@@ -114,7 +114,7 @@ pub enum AppCommand {
     /// Add, list and revoke secrets for a part of the API each
     #[command(subcommand)]
     Secret(SecretCommand),
-    /// Set, list and remove the accounts at FCM, APNs, Web Push and webhooks
+    /// Set, list, test and remove the accounts at FCM, APNs, Web Push and webhooks
     #[command(subcommand)]
     Transport(TransportCommand),
     /// Replace the default secret and print the new one, once

@@ -9,14 +9,21 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use push_boot::settings::duration;
+use push_boot::settings::{ConfigErrors, duration};
 use push_credentials::SealFile;
 use push_index::Index;
-use push_model::{device::TransportKind, ids::AppId};
+use push_model::{
+    device::TransportKind,
+    ids::{AppId, ClientId},
+};
 use push_operator::{
-    app::accounts::{self, AccountView, NewAccount},
+    app::{
+        accounts::{self, AccountView, NewAccount},
+        trial::{AccountTried, Providers, try_account},
+    },
     audit::Actor,
 };
+use push_transports::http::HttpArgs;
 
 use crate::output::{Output, Table};
 
@@ -38,6 +45,24 @@ pub enum TransportCommand {
     List {
         /// The app
         app_id: AppId,
+    },
+    /// Try an account from this machine, with the settings of the workers
+    ///
+    /// Without a client id, asks the provider with a request that no device receives. Web Push has none: only
+    /// the key is checked. A webhook gets a POST whose `type` is `test`, and must answer 2xx. With a client
+    /// id, sends a test notification to that device. Fails if the account or the device does not work.
+    #[command(mut_arg("fcm_quota", |quota| quota.hide(true)))]
+    Test {
+        /// The app
+        app_id: AppId,
+        /// fcm, apns, webpush or webhook
+        #[arg(value_parser = kind)]
+        kind: TransportKind,
+        /// A device that gets a test notification
+        client_id: Option<ClientId>,
+        /// The way to providers
+        #[command(flatten)]
+        providers: Box<HttpArgs>,
     },
     /// Remove an account; it is used no longer than 5 s
     Remove {
@@ -78,11 +103,12 @@ pub enum AccountCommand {
     },
     /// Web Push, for browsers and UnifiedPush: makes a VAPID key and prints the public one
     Webpush {
-        /// Whom the operator of a push service can write to: `mailto:` or `https:`
-        #[arg(long, value_name = "URL", default_value = "mailto:webpush@example.com")]
-        subject: String,
+        /// Whom the operator of a push service can write to, `mailto:` or `https:`; if not given, the present
+        /// one, at first mailto:webpush@example.com
+        #[arg(long, value_name = "URL")]
+        subject: Option<String>,
         /// Send notifications in the declarative form, which Safari shows without a service worker; they
-        /// open this URL if they have no link
+        /// open this URL if they have no link. `none` ends it; if not given, it stays as it is
         #[arg(long, value_name = "URL")]
         declarative: Option<String>,
         /// Make a new key although there is one: every browser must subscribe again
@@ -123,6 +149,7 @@ impl AccountCommand {
                 NewAccount::Apns { key, key_id, team_id, topic, sandbox }
             }
             Self::Webpush { subject, declarative, new_key } => {
+                let declarative = declarative.map(|url| (url != "none").then_some(url));
                 NewAccount::WebPush { subject, declarative, new_key }
             }
             Self::Webhook { url, rotate_secret, overlap } => {
@@ -168,6 +195,9 @@ pub(super) async fn run(
             if let Some(secret) = &set.signing_secret {
                 text.push_str(&format!("\nsigning secret, not shown again: {secret}"));
             }
+            if let Some(warning) = set.warning {
+                out.note(format_args!("warning: {warning}"));
+            }
             out.result(text, &set)
         }
         TransportCommand::List { app_id } => {
@@ -176,11 +206,33 @@ pub(super) async fn run(
                 if all.is_empty() { format!("{app_id} has no account") } else { table(&all) };
             out.result(text, &all)
         }
+        TransportCommand::Test { app_id, kind, client_id, providers } => {
+            let mut errors = ConfigErrors::default();
+            let settings = providers.check(&mut errors);
+            let providers = Providers::open(errors.finish(settings)?)?;
+            let seal = seal()?;
+            let client_id = client_id.as_ref();
+            let tried = try_account(index, &seal, &providers, &app_id, kind, client_id).await?;
+            out.result(verdict(&tried), &tried)?;
+            anyhow::ensure!(tried.works, "the test failed");
+            Ok(())
+        }
         TransportCommand::Remove { app_id, kind } => {
             let removed = accounts::remove(index, actor, &app_id, kind).await?;
             out.result(format!("removed {} of {app_id}", kind.name()), &removed)
         }
     }
+}
+
+/// Describes a trial for a person.
+fn verdict(tried: &AccountTried) -> String {
+    let AccountTried { app_id, transport, works, found, remedy, .. } = tried;
+    let result = if *works { "ok" } else { "FAILED" };
+    let mut text = format!("{result}: {app_id} over {}: {found}", transport.name());
+    if let Some(remedy) = remedy {
+        text.push_str(&format!("\nwhat to do: {remedy}"));
+    }
+    text
 }
 
 fn table(accounts: &[AccountView]) -> String {

@@ -11,12 +11,12 @@ pub(super) fn print(gone: &Gone, out: Output) -> anyhow::Result<()> {
             "too many devices were reported as gone: no more are removed until {until}, see `pushctl doctor`"
         ));
     }
-    let mut table = Table::new(&["REMOVED", "TRANSPORT", "REASON", "CLIENT"]);
+    let mut table = Table::new(&["REMOVED", "TRANSPORT", "CODE", "CLIENT"]);
     for device in &gone.devices {
         table.row([
             device.removed_at.to_string(),
             device.transport.to_owned(),
-            device.reason.to_owned(),
+            device.code.to_string(),
             device.client_id.to_string(),
         ]);
     }

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use push_boot::{settings, settings::ConfigErrors};
 use push_mqtt::MqttUrl;
 use push_operator::{doctor::Listener, server::Server};
-use push_transports::mqtt::MqttBrokerArgs;
+use push_transports::{
+    http::{HttpArgs, HttpSettings},
+    mqtt::MqttBrokerArgs,
+};
 
 use super::listeners::ListenerArgs;
 
@@ -18,6 +21,8 @@ pub struct DoctorArgs {
     listeners: ListenerArgs,
     #[command(flatten)]
     programs: ProgramArgs,
+    #[command(flatten)]
+    providers: HttpArgs,
 }
 
 settings! {
@@ -49,6 +54,8 @@ pub(super) struct DoctorSettings {
     /// The files of passwords, each with its flag.
     pub(super) secret_files: Vec<(String, PathBuf)>,
     pub(super) listeners: Vec<Listener>,
+    /// How providers are reached.
+    pub(super) providers: HttpSettings,
 }
 
 impl DoctorArgs {
@@ -58,6 +65,7 @@ impl DoctorArgs {
         let mqtt = self.broker.check(None, &mut errors);
         let programs = self.programs.values(&mut errors);
         let listeners = self.listeners.check(&mut errors);
+        let providers = self.providers.check(&mut errors);
         let settings = (|| {
             let ProgramValues { server, management, ops } = programs?;
             Some(DoctorSettings {
@@ -67,6 +75,7 @@ impl DoctorArgs {
                 ops: ops.unwrap_or_default(),
                 secret_files,
                 listeners: listeners?,
+                providers: providers?,
             })
         })();
         errors.finish(settings)

@@ -5,11 +5,15 @@
 mod args;
 mod listeners;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::bail;
 use push_boot::engines::EngineSettings;
-use push_operator::doctor::{Deployment, examine};
+use push_credentials::SealFile;
+use push_operator::{
+    app::trial::Providers,
+    doctor::{Deployment, Trials, examine},
+};
 use push_store::{Finding, Level};
 
 pub use self::args::DoctorArgs;
@@ -25,6 +29,8 @@ pub(crate) struct Installation<'a> {
     pub(crate) data_dir: PathBuf,
     /// The files of passwords, each with its flag.
     pub(crate) secret_files: Vec<(String, PathBuf)>,
+    /// The keys that seal accounts, if there are any.
+    pub(crate) seal: anyhow::Result<Option<Arc<SealFile>>>,
 }
 
 /// Runs every check, and prints the findings.
@@ -36,10 +42,12 @@ pub(crate) async fn run(
     installation: Installation<'_>,
     out: Output,
 ) -> anyhow::Result<()> {
-    let DoctorSettings { mqtt, server, management, ops, mut secret_files, listeners } =
+    let DoctorSettings { mqtt, server, management, ops, mut secret_files, listeners, providers } =
         args.check()?;
-    let Installation { engines, program, device_keys, data_dir, secret_files: mut files } =
+    let Installation { engines, program, device_keys, data_dir, secret_files: mut files, seal } =
         installation;
+    let trials = |seal| Ok(Trials { seal, providers: Providers::open(providers)? });
+    let trials = seal.and_then(|seal| seal.map(trials).transpose());
     files.append(&mut secret_files);
     let findings = examine(Deployment {
         engines,
@@ -48,6 +56,7 @@ pub(crate) async fn run(
         data_dir,
         secret_files: files,
         mqtt,
+        trials,
         server,
         management,
         ops,

@@ -93,8 +93,18 @@ impl Permission {
     /// IPv6 (`::ffff:a.b.c.d`) is judged and used as the IPv4 address that it is.
     pub fn permit(&self, address: IpAddr) -> Option<IpAddr> {
         let address = address.to_canonical();
-        let allowed = self.allowed.iter().any(|network| network.contains(&address));
-        (allowed || is_public(address)).then_some(address)
+        (self.is_allowed(address) || is_public(address)).then_some(address)
+    }
+
+    /// Returns the address to connect to if it may be reached without TLS: only one in an allowed
+    /// network.
+    pub fn permit_plain(&self, address: IpAddr) -> Option<IpAddr> {
+        let address = address.to_canonical();
+        self.is_allowed(address).then_some(address)
+    }
+
+    fn is_allowed(&self, address: IpAddr) -> bool {
+        self.allowed.iter().any(|network| network.contains(&address))
     }
 }
 

@@ -40,6 +40,9 @@ pub enum Why {
     /// Each address of the host is one that may not be reached.
     #[error("it leads to an address that may not be reached")]
     Forbidden,
+    /// The URL begins with `http:`, and no address of the host is in an allowed network.
+    #[error("only networks that the operator allows may be reached without TLS: it must be https:")]
+    PlainForbidden,
     /// The step took too long.
     #[error("no answer within {0:?}")]
     Late(Duration),
@@ -64,6 +67,14 @@ pub enum Why {
     /// All connections that this process may have are in use.
     #[error("this service has too many connections at the moment")]
     TooMany,
+}
+
+impl Unreachable {
+    /// Returns true if the rules for addresses forbid it. Another try leads to the same end, until the
+    /// operator's settings or the host's addresses change.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.why, Why::Forbidden | Why::PlainForbidden)
+    }
 }
 
 impl Step {

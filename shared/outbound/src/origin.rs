@@ -26,8 +26,8 @@ pub struct Origin {
 pub enum Owner {
     /// The operator, with a setting: any address may be reached, also without TLS.
     Operator,
-    /// A tenant, or a device of a tenant: each address is checked before it is connected to, and
-    /// TLS is required.
+    /// A tenant, or a device of a tenant: each address is checked before it is connected to.
+    /// Without TLS, only addresses in networks that the operator allowed are reached.
     Tenant,
 }
 
@@ -50,8 +50,8 @@ pub enum OriginError {
     #[error("it is longer than {URL_BYTES} bytes")]
     TooLong,
     /// The scheme is another one.
-    #[error("it must begin with https://")]
-    NotHttps,
+    #[error("it must begin with https:// or http://")]
+    NotHttp,
     /// It has a user name or a password.
     #[error("it must not contain a user name or a password")]
     UserInfo,
@@ -66,7 +66,7 @@ pub enum OriginError {
 impl Origin {
     /// Reads the origin from a URL; path and query are left to the caller.
     ///
-    /// Only the operator may choose `http`: HTTP/2 without TLS, with prior knowledge.
+    /// `http` means HTTP/2 with prior knowledge if the operator chose it, and HTTP/1.1 if a tenant did.
     ///
     /// # Errors
     /// Says why requests cannot go there.
@@ -75,10 +75,10 @@ impl Origin {
             return Err(OriginError::TooLong);
         }
         let url = Url::parse(url).map_err(|_| OriginError::NotAUrl)?;
-        let tls = match (url.scheme(), owner) {
-            ("https", _) => true,
-            ("http", Owner::Operator) => false,
-            _ => return Err(OriginError::NotHttps),
+        let tls = match url.scheme() {
+            "https" => true,
+            "http" => false,
+            _ => return Err(OriginError::NotHttp),
         };
         if !url.username().is_empty() || url.password().is_some() {
             return Err(OriginError::UserInfo);

@@ -80,7 +80,7 @@ fn requests<P: Provider>(
             .map_err(|verdict| format!("{}: {verdict:?}", push.name))?;
         pushes.insert(push.name.clone(), as_json(&request)?);
     }
-    let probe = P::probe(&account, &bearer).ok_or("no probe")?;
+    let probe = P::probe(&account, &bearer, now).ok_or("no probe")?;
     Ok(json!({ "exchange": exchange, "probe": as_json(&probe)?, "pushes": pushes }))
 }
 

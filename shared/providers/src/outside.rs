@@ -2,18 +2,20 @@
 
 use url::{Host, Position, Url};
 
-/// Reads a URL to which requests go: `https:`, without user name and fragment. `http:` is accepted with a
-/// loopback host alone, for tests on one machine; the rules for addresses decide if it may be reached.
+/// Reads a URL to which requests go: `https:` or `http:`, without user name and fragment. The rules for
+/// addresses decide if it may be reached; with `http:` they allow only networks that the operator opened.
 pub(crate) fn outside_url(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
-    let is_secure = match url.scheme() {
-        "https" => true,
-        "http" => is_loopback(&url),
-        _ => false,
-    };
+    let is_http = matches!(url.scheme(), "https" | "http");
     let is_plain =
         url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
-    (is_secure && url.has_host() && is_plain).then_some(url)
+    (is_http && url.has_host() && is_plain).then_some(url)
+}
+
+/// Reads such a URL to which secrets go: `https:`. `http:` is accepted with a loopback host alone, for tests
+/// on one machine.
+pub(crate) fn secure_url(text: &str) -> Option<Url> {
+    outside_url(text).filter(|url| url.scheme() == "https" || is_loopback(url))
 }
 
 /// Returns true if the host names the same machine.
@@ -43,8 +45,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_outside_is_https_or_loopback_without_user_name_and_fragment() {
-        for good in [
+    fn a_url_outside_is_one_of_http_without_user_name_and_fragment() {
+        for secure in [
             "https://push.example/a",
             "https://push.example:8443/a?b=c",
             "https://[2001:db8::1]/",
@@ -52,14 +54,14 @@ mod tests {
             "http://[::1]:9/a",
             "http://localhost:9/a",
         ] {
-            assert!(outside_url(good).is_some(), "{good}");
+            assert!(outside_url(secure).is_some() && secure_url(secure).is_some(), "{secure}");
+        }
+        for plain in ["http://push.lan/a", "http://127.0.0.1.example/a", "http://10.0.0.1/a"] {
+            assert!(outside_url(plain).is_some() && secure_url(plain).is_none(), "{plain}");
         }
         for bad in [
             "",
             "push.example/a",
-            "http://push.example/a",
-            "http://127.0.0.1.example/a",
-            "http://10.0.0.1/a",
             "ftp://push.example/",
             "https:///",
             "https://user@push.example/",

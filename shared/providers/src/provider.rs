@@ -122,11 +122,19 @@ pub trait Provider: Send + Sync + 'static {
     ) -> Result<Request, Verdict>;
 
     /// Writes a request that shows if the account works and that no device receives; `None` if the provider
-    /// has none. Its answer is read by [`Provider::answer`] with no device in mind: every verdict on a device
-    /// or a message means that the account was accepted.
-    fn probe(account: &Self::Account, bearer: &Bearer) -> Option<Request> {
-        let _ = (account, bearer);
+    /// has none.
+    fn probe(account: &Self::Account, bearer: &Bearer, now: UnixMillis) -> Option<Request> {
+        let _ = (account, bearer, now);
         None
+    }
+
+    /// Reads the answer to [`Provider::probe`].
+    ///
+    /// # Errors
+    /// If it does not show that the account works, with its meaning.
+    fn probed(answer: &Answer<'_>) -> Result<(), Verdict> {
+        let wait = answer.retry_after();
+        Err(Verdict::Unavailable { wait })
     }
 
     /// Reads the answer to a request for these devices: one verdict for each, in their order.

@@ -13,6 +13,8 @@ pub enum Verdict {
     Gone {
         /// The time since which the provider knows. A device that registered later stays.
         since: Option<UnixMillis>,
+        /// The provider's code.
+        code: &'static str,
     },
     /// The provider takes no message for this device. It stays registered.
     DeviceRefused {
@@ -42,6 +44,31 @@ pub enum Verdict {
         /// The time to wait, if the provider named one.
         wait: Option<Duration>,
     },
+}
+
+impl Verdict {
+    /// Returns the provider's code, or ours; `None` for what has no code.
+    pub fn code(&self) -> Option<&'static str> {
+        match *self {
+            Self::Gone { code, .. }
+            | Self::DeviceRefused { code, .. }
+            | Self::MessageRefused { code } => Some(code),
+            Self::Account(fault) => fault.code(),
+            Self::Sent | Self::Throttled { .. } | Self::Reconnect | Self::Unavailable { .. } => {
+                None
+            }
+        }
+    }
+}
+
+impl AccountFault {
+    /// Returns the provider's code, or ours; `None` for a failure that passes.
+    pub fn code(&self) -> Option<&'static str> {
+        match *self {
+            Self::Renew { code } | Self::Stop { code } | Self::Suspect { code } => Some(code),
+            Self::Unavailable { .. } => None,
+        }
+    }
 }
 
 /// Who has to wait.

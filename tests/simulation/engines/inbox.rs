@@ -63,8 +63,8 @@ impl Inbox {
         let answers = self.answers.entry((message, client.clone())).or_default();
         self.received += u64::from(received);
         answers.received |= received;
-        answers.refused |= matches!(outcome, Outcome::Failed(_) | Outcome::Gone(_));
-        answers.gone |= matches!(outcome, Outcome::Gone(_));
+        answers.refused |= matches!(outcome, Outcome::Failed(_) | Outcome::Gone { .. });
+        answers.gone |= matches!(outcome, Outcome::Gone { .. });
         match outcome {
             Outcome::Later(RetryReason::TransportAway, _) => return,
             Outcome::Later(..) | Outcome::Undecided => answers.without += 1,

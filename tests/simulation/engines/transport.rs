@@ -98,7 +98,9 @@ impl SimTransport {
             Some(Fault::OneUndecided) if number == 0 => (Outcome::Undecided, true),
             Some(Fault::OneUndecidedLost) if number == 0 => (Outcome::Undecided, false),
             Some(Fault::OneLater) if number == 0 => LATER,
-            Some(Fault::OneGone) if number == 0 => (Outcome::Gone(None), false),
+            Some(Fault::OneGone) if number == 0 => {
+                (Outcome::Gone { since: None, code: "gone" }, false)
+            }
             Some(Fault::OneExpired) if number == 0 => (Outcome::Expired, false),
             Some(Fault::OneRefused) if number == 0 => (Outcome::Failed(FailReason::Refused), false),
             _ => self.mood(message, &target.client_id),

@@ -5,9 +5,9 @@ use std::{sync::atomic::Ordering, time::Duration};
 use push_tests::{
     eventually,
     phone_server::{Reply, apns_error, fcm_error, fcm_field_error},
-    stack::DEADLINE,
+    stack::{APP, DEADLINE},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{World, apns_token, everyone, fcm_token, one_copy_each};
@@ -32,6 +32,10 @@ async fn a_device_that_fcm_does_not_know_any_more_is_removed_and_counts_as_gone(
     })
     .await;
     assert_eq!(world.broadcast().await["sent"], 49);
+    let listed = world.stack.pushctl(&["device", "gone", APP, "--json"]).await;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed[0]["client_id"], "fcm-7", "{listed}");
+    assert_eq!(listed[0]["code"], "UNREGISTERED", "{listed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,6 +18,7 @@ mod outside;
 mod reach;
 mod secrets;
 mod standalone;
+mod trials;
 
 use std::{fmt::Write as _, path::PathBuf};
 

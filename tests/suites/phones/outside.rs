@@ -1,9 +1,22 @@
 //! Addresses that a tenant chose never lead into the operator's network.
 
-use std::time::Duration;
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
 use push_tests::{eventually, phone_server::Reply, service::request, stack::DEADLINE};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use super::{World, browser, push_for};
 
@@ -51,16 +64,73 @@ async fn an_endpoint_or_a_webhook_in_a_private_network_is_never_connected_to_wit
     }
     let _worker = world.worker_with(&world.provider_flags_without_permission(), &[]).await;
     let id = world.stack.push(&push_for(8)).await;
-    let ledger = expired(&world, &id).await;
-    assert_eq!(
-        (&ledger["sent"], &ledger["targeted"]),
-        (&0.into(), &INSIDE.len().into()),
-        "{ledger}"
-    );
+    let ledger = world.stack.closed(&id).await;
+    let forbidden = ledger["failed"]["forbidden_address"].as_u64().unwrap_or_default();
+    // A name without an address may have one later, so its device waits.
+    assert!(forbidden >= INSIDE.len() as u64 - 2, "{ledger}");
+    let over = forbidden + ledger["expired"].as_u64().unwrap_or_default();
+    assert_eq!((&ledger["sent"], over), (&0.into(), INSIDE.len() as u64), "{ledger}");
     tokio::time::sleep(Duration::from_secs(1)).await;
     for server in [&world.webpush, &world.webhook] {
         assert_eq!(server.record().connections, 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_whose_server_may_not_be_reached_fails_at_once_and_is_not_tried_again() {
+    let world = World::start().await;
+    world.set_all().await;
+    world.add_webpush(20).await;
+    world.add_webhook(20).await;
+    world.add_apns(20).await;
+    let worker = world.worker_with(&world.provider_flags_without_permission(), &[]).await;
+    let ledger = world.broadcast().await;
+    assert_eq!(ledger["sent"], 20, "{ledger}");
+    assert_eq!(ledger["failed"], json!({"forbidden_address": 40}), "{ledger}");
+    assert_eq!(ledger["retried"], json!({}), "{ledger}");
+    assert_eq!(world.devices().await, 60);
+    let log = worker.log();
+    assert!(log.contains("a server may not be reached; its devices fail"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_server_without_tls_is_reached_in_an_allowed_network_and_nowhere_else() {
+    let world = World::start().await;
+    world.set_webpush().await;
+    let (url, requests) = plain_server().await;
+    let endpoints = [format!("{url}/up"), "http://192.0.2.1/up".to_owned()];
+    world.add("webpush", 2, move |n| Some(browser(&endpoints[n]))).await;
+    let _worker = world.worker(&[]).await;
+    let ledger = world.broadcast().await;
+    assert_eq!(
+        (&ledger["sent"], &ledger["failed"]),
+        (&1.into(), &json!({"forbidden_address": 1})),
+        "{ledger}"
+    );
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
+}
+
+/// Starts a server without TLS and with HTTP/1.1 alone, which takes every request. Returns its URL and the
+/// number of its requests.
+async fn plain_server() -> (String, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(AtomicU32::new(0));
+    let count = requests.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let count = count.clone();
+            let answer = move |_: Request<Incoming>| {
+                count.fetch_add(1, Ordering::Relaxed);
+                let mut taken = Response::new(Empty::<Bytes>::new());
+                *taken.status_mut() = StatusCode::CREATED;
+                async move { Ok::<_, Infallible>(taken) }
+            };
+            let server = http1::Builder::new();
+            tokio::spawn(server.serve_connection(TokioIo::new(stream), service_fn(answer)));
+        }
+    });
+    (url, requests)
 }
 
 #[tokio::test(flavor = "multi_thread")]

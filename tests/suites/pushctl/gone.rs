@@ -25,7 +25,7 @@ async fn remove(index: &SqliteIndex, id: &str, at: UnixMillis) {
     let registered_at = at.minus(Duration::from_secs(1));
     index.put_devices(&app, std::slice::from_ref(&device), registered_at).await.unwrap();
     let (client_id, transport, token) = (device.client_id, device.transport, device.token);
-    let gone = GoneDevice { client_id, transport, token, since: at };
+    let gone = GoneDevice { client_id, transport, token, since: at, code: "gone" };
     assert_eq!(index.remove_devices(&app, &[gone], at).await.unwrap(), [true]);
 }
 
@@ -44,7 +44,8 @@ async fn gone_devices_are_listed_and_an_app_whose_removals_are_stopped_is_named(
 
     let listed = store.run(&["device", "gone", "a", "--since", "1h", "--json"]).await.json();
     let expected = json!([{
-        "client_id": "now", "transport": "webhook", "reason": "gone", "removed_at": now.0,
+        "client_id": "now", "transport": "webhook", "reason": "gone", "code": "gone",
+        "removed_at": now.0,
     }]);
     assert_eq!(listed, expected);
     let table = store.run(&["device", "gone", "a"]).await;

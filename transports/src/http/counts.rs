@@ -26,8 +26,17 @@ struct Count {
 impl Counts {
     /// Counts a verdict. Returns true if its code was not reported for a while.
     pub(super) fn note(&self, verdict: &Verdict) -> bool {
+        self.add(labels(verdict))
+    }
+
+    /// Counts a request that was not sent, because its server may not be reached. Returns the same.
+    pub(super) fn note_forbidden(&self) -> bool {
+        self.add(("not_sent", "forbidden_address"))
+    }
+
+    fn add(&self, labels: (&'static str, &'static str)) -> bool {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(labels(verdict)).or_default();
+        let count = counts.entry(labels).or_default();
         count.number += 1;
         let now = Instant::now();
         let is_quiet = count.said_at.is_none_or(|at| now >= at + QUIET);
@@ -47,7 +56,7 @@ impl Counts {
 fn labels(verdict: &Verdict) -> (&'static str, &'static str) {
     match *verdict {
         Verdict::Sent => ("sent", ""),
-        Verdict::Gone { .. } => ("gone", ""),
+        Verdict::Gone { code, .. } => ("gone", code),
         Verdict::DeviceRefused { code, .. } => ("device_refused", code),
         Verdict::MessageRefused { code } => ("message_refused", code),
         Verdict::Throttled { .. } => ("throttled", ""),

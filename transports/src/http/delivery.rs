@@ -18,7 +18,7 @@ use push_model::{
     ledger::{FailReason, RetryReason},
     pace::TrafficClass,
 };
-use push_outbound::{Answer as Answered, Exchange, NotProcessed};
+use push_outbound::{Answer as Answered, Exchange, NotProcessed, Unreachable};
 use push_providers::{
     Bearer, Delivery, Device, Provider,
     exchange::{Answer, Request},
@@ -309,6 +309,11 @@ impl<P: Provider> BatchDelivery<P> {
             }
             NotProcessed::Unsendable => Outcome::Failed(FailReason::Refused),
             NotProcessed::Full | NotProcessed::Late => Outcome::Later(RetryReason::Busy, None),
+            // Neither the server nor its circuit has failed: the operator's rules keep it out.
+            NotProcessed::Unreachable { error, .. } if error.is_forbidden() => {
+                self.forbidden(way, error);
+                Outcome::Failed(FailReason::ForbiddenAddress)
+            }
             NotProcessed::Unreachable { error, .. } => {
                 debug!(transport = P::KIND.name(), %error, "a provider cannot be reached");
                 way.fail();
@@ -382,6 +387,15 @@ impl<P: Provider> BatchDelivery<P> {
             warn!(%app, transport, code, "a provider refuses devices of an account that may be the wrong one");
         }
         reaction
+    }
+
+    /// Counts an address that may not be reached, and reports it, at most one in a while.
+    fn forbidden(&self, way: &Way, error: &Unreachable) {
+        if self.shared.counts.note_forbidden() {
+            let (app, transport) = (&self.message.app, P::KIND.name());
+            let server = way.client.origin();
+            warn!(%app, transport, %server, %error, "a server may not be reached; its devices fail");
+        }
     }
 
     fn stop_account(&self, code: &'static str) {

@@ -13,6 +13,7 @@
 //! - `counts`: what providers answered, for metrics
 //! - `verdicts`: what a provider's answer means for a device, its message and its account
 //! - `stored`: credentials and quotas, from the index
+//! - `trial`: one request by hand, which shows if an account works
 //! - `settings`: the flags
 
 mod accounts;
@@ -23,6 +24,7 @@ mod delivery;
 mod quota;
 mod settings;
 mod stored;
+mod trial;
 mod verdicts;
 mod way;
 mod window;
@@ -38,7 +40,7 @@ use std::{
 
 use async_trait::async_trait;
 use push_model::{device::Target, ids::MessageId, ledger::FailReason, time::UnixMillis};
-use push_outbound::{Exchange, Origin, Outbound, Owner, PoolKey};
+use push_outbound::{Exchange, Outbound, PoolKey};
 use push_providers::{
     Authorization, Bearer, Provider,
     content::Content,
@@ -62,6 +64,7 @@ pub use self::{
     quota::Quotas,
     settings::{HttpArgs, HttpSettings, HttpTuning},
     stored::StoredProviders,
+    trial::{TestMessage, Trial, Tried},
 };
 use crate::{
     contract::{Outgoing, Transport},
@@ -190,11 +193,7 @@ impl<P: Provider> Shared<P> {
     }
 
     fn new_way(&self, identity: &Identity, to: &Destination) -> Option<Way> {
-        let origin = match to {
-            Destination::Fcm => self.settings.fcm.clone(),
-            Destination::Apns { sandbox } => self.settings.apns(*sandbox).clone(),
-            Destination::Outside(url) => Origin::parse(url, Owner::Tenant).ok()?,
-        };
+        let origin = self.settings.server(to)?;
         let client = self.outbound.origin(origin, PoolKey(identity.name.clone()));
         let is_failing = match to {
             Destination::Fcm | Destination::Apns { .. } => Some(self.is_failing.clone()),

@@ -8,6 +8,7 @@ use push_boot::{
     tune::{HOUR, Tuning},
 };
 use push_outbound::{Origin, Outbound, OutboundSettings, Owner, Permission, Proxy};
+use push_providers::exchange::Destination;
 use rand::RngExt as _;
 
 /// FCM.
@@ -127,8 +128,14 @@ impl HttpTuning {
 }
 
 impl HttpSettings {
-    pub(super) fn apns(&self, sandbox: bool) -> &Origin {
-        if sandbox { &self.apns_sandbox } else { &self.apns }
+    /// Returns the server of a request; `None` if its address can lead nowhere.
+    pub(super) fn server(&self, to: &Destination) -> Option<Origin> {
+        match to {
+            Destination::Fcm => Some(self.fcm.clone()),
+            Destination::Apns { sandbox: true } => Some(self.apns_sandbox.clone()),
+            Destination::Apns { sandbox: false } => Some(self.apns.clone()),
+            Destination::Outside(url) => Origin::parse(url, Owner::Tenant).ok(),
+        }
     }
 
     /// Makes the connections' place.

@@ -51,7 +51,9 @@ impl Reaction {
     pub(super) fn to(verdict: Verdict) -> Self {
         let (outcome, load, then) = match verdict {
             Verdict::Sent => (Outcome::Sent, Load::Taken, Then::Nothing),
-            Verdict::Gone { since } => (Outcome::Gone(since), Load::Taken, Then::Nothing),
+            Verdict::Gone { since, code } => {
+                (Outcome::Gone { since, code }, Load::Taken, Then::Nothing)
+            }
             Verdict::DeviceRefused { code, suspicious } => {
                 let then = if suspicious { Then::Suspect(code) } else { Then::Nothing };
                 (Outcome::Failed(FailReason::Refused), Load::Taken, then)

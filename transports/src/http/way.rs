@@ -63,14 +63,19 @@ impl Way {
 
     /// Sends a request. The answer is awaited until the deadline.
     pub(super) async fn send(&self, request: Request, deadline: Instant) -> Exchange {
-        let Request { method, path, headers, body, .. } = request;
-        let mut sent = http::Request::new(body);
-        *sent.method_mut() = method;
-        *sent.headers_mut() = headers;
-        match path.parse() {
-            Ok(uri) => *sent.uri_mut() = uri,
-            Err(_) => return Exchange::NotProcessed(push_outbound::NotProcessed::Unsendable),
-        }
-        self.client.send(sent, deadline).await
+        send(&self.client, request, deadline).await
     }
+}
+
+/// Sends a request. The answer is awaited until the deadline.
+pub(super) async fn send(client: &Client, request: Request, deadline: Instant) -> Exchange {
+    let Request { method, path, headers, body, .. } = request;
+    let mut sent = http::Request::new(body);
+    *sent.method_mut() = method;
+    *sent.headers_mut() = headers;
+    match path.parse() {
+        Ok(uri) => *sent.uri_mut() = uri,
+        Err(_) => return Exchange::NotProcessed(push_outbound::NotProcessed::Unsendable),
+    }
+    client.send(sent, deadline).await
 }

@@ -9,7 +9,10 @@ use push_store::{Finding, Store, TakesWrites};
 use super::engine::{Engine, look_for};
 use crate::doctor::{
     APPS_NAMED,
-    apps::{accounts, history, removals},
+    apps::{
+        accounts, history, removals,
+        trials::{self, Trials},
+    },
 };
 
 /// The index and the ledger's own store, or why they cannot be used.
@@ -54,12 +57,17 @@ async fn open_one(
 }
 
 impl Stores {
-    pub(in crate::doctor) async fn findings(&self, retention: Retention) -> Vec<Finding> {
+    pub(in crate::doctor) async fn findings(
+        &self,
+        retention: Retention,
+        trials: &anyhow::Result<Option<Trials>>,
+    ) -> Vec<Finding> {
         let Self { index, ledger } = self;
         let mut findings = index.findings().await;
         if let Ok(stores) = &index.stores {
             findings.push(dictionaries(&*stores.index, &index.engine).await);
             findings.push(accounts::judge(&*stores.index, &index.engine).await);
+            findings.extend(trials::findings(&*stores.index, &index.engine, trials).await);
             findings.push(removals::judge(&*stores.index, &index.engine, UnixMillis::now()).await);
         }
         if let Some(ledger) = ledger {

@@ -18,11 +18,11 @@ use crate::{GoneDevices, RemovedPage};
 
 /// Adds a device to the list.
 pub(super) fn list(sql: &Connection, app: i64, device: &RemovedDevice) -> Result<(), StoreError> {
-    let RemovedDevice { removed_at, transport, client_id } = device;
-    let insert = "INSERT INTO removed_device (app, removed_at, transport, client)
-        VALUES (?1, ?2, ?3, ?4)";
+    let RemovedDevice { removed_at, transport, code, client_id } = device;
+    let insert = "INSERT INTO removed_device (app, removed_at, transport, code, client)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
     let at = removed_at.0.cast_signed();
-    execute(sql, insert, params![app, at, transport.code(), client_id.as_str()])?;
+    execute(sql, insert, params![app, at, transport.code(), code, client_id.as_str()])?;
     Ok(())
 }
 
@@ -135,7 +135,7 @@ fn read(
     from: usize,
     limit: usize,
 ) -> Result<RemovedPage, StoreError> {
-    let list = "SELECT removed_at, transport, client FROM removed_device
+    let list = "SELECT removed_at, transport, code, client FROM removed_device
         WHERE app = ?1 AND removed_at >= ?2 ORDER BY removed_at DESC, row DESC LIMIT ?3 OFFSET ?4";
     let mut statement = sql.prepare_cached(list)?;
     let (most, skip) = (number(limit as u64), number(from as u64));
@@ -143,10 +143,11 @@ fn read(
     let mut devices = Vec::new();
     while let Some(row) = rows.next()? {
         let unreadable = || StoreError::Unreadable("a device that was removed as gone".to_owned());
-        let client: String = row.get(2)?;
+        let (code, client): (String, String) = (row.get(2)?, row.get(3)?);
         devices.push(RemovedDevice {
             removed_at: UnixMillis(row.get::<_, i64>(0)?.cast_unsigned()),
             transport: TransportKind::from_code(row.get(1)?).ok_or_else(unreadable)?,
+            code: code.into(),
             client_id: client.parse().map_err(|_| unreadable())?,
         });
     }

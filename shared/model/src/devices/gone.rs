@@ -19,6 +19,9 @@ pub const GONE_LISTED: usize = 10_000;
 /// For how long a gone device is listed.
 pub const GONE_LISTED_FOR: Duration = Duration::from_hours(7 * 24);
 
+/// The longest code of a provider that is listed, in bytes.
+const MAX_CODE_LEN: usize = 64;
+
 /// Parts of a window in which reports are counted. A window counts up to a part more or less than its time.
 const PARTS: u64 = 10;
 
@@ -136,14 +139,16 @@ pub struct RemovedDevice {
     pub removed_at: UnixMillis,
     /// The transport whose provider reported it.
     pub transport: TransportKind,
+    /// The provider's code; it has no space.
+    pub code: Box<str>,
     /// The device.
     pub client_id: ClientId,
 }
 
 impl fmt::Display for RemovedDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { removed_at, transport, client_id } = self;
-        write!(f, "{} {} {client_id}", removed_at.0, transport.code())
+        let Self { removed_at, transport, code, client_id } = self;
+        write!(f, "{} {} {code} {client_id}", removed_at.0, transport.code())
     }
 }
 
@@ -156,13 +161,17 @@ impl FromStr for RemovedDevice {
     type Err = BadRemovedDevice;
 
     fn from_str(text: &str) -> Result<Self, BadRemovedDevice> {
-        let mut parts = text.splitn(3, ' ');
+        let mut parts = text.splitn(4, ' ');
         let mut next = || parts.next().ok_or(BadRemovedDevice);
         let removed_at = UnixMillis(next()?.parse().map_err(|_| BadRemovedDevice)?);
         let code = next()?.parse().map_err(|_| BadRemovedDevice)?;
         let transport = TransportKind::from_code(code).ok_or(BadRemovedDevice)?;
+        let code = next()?;
+        if code.len() > MAX_CODE_LEN {
+            return Err(BadRemovedDevice);
+        }
         let client_id = next()?.parse().map_err(|_| BadRemovedDevice)?;
-        Ok(Self { removed_at, transport, client_id })
+        Ok(Self { removed_at, transport, code: code.into(), client_id })
     }
 }
 
@@ -237,10 +246,12 @@ mod tests {
         let device = RemovedDevice {
             removed_at: NOW,
             transport: TransportKind::Fcm,
+            code: "UNREGISTERED".into(),
             client_id: "phone-1".parse().unwrap(),
         };
         assert_eq!(device.to_string().parse(), Ok(device));
-        for wrong in ["", "1", "1 1", "x 1 a", "1 99 a", "1 1 "] {
+        let long = format!("1 1 {} a", "x".repeat(65));
+        for wrong in ["", "1", "1 1", "1 1 a", "x 1 c a", "1 99 c a", "1 1 c ", &long] {
             assert_eq!(wrong.parse::<RemovedDevice>(), Err(BadRemovedDevice), "{wrong}");
         }
     }

@@ -100,6 +100,8 @@ pub struct GoneDevice {
     pub token: Option<Box<str>>,
     /// Since when it is gone. Who compares times of two clocks takes off what they may differ.
     pub since: UnixMillis,
+    /// The provider's code.
+    pub code: &'static str,
 }
 
 impl GoneDevice {
@@ -116,8 +118,9 @@ impl GoneDevice {
 
     /// The device as it is listed if it is removed now.
     pub fn removed(&self, now: UnixMillis) -> RemovedDevice {
-        let Self { client_id, transport, .. } = self;
-        RemovedDevice { removed_at: now, transport: *transport, client_id: client_id.clone() }
+        let Self { client_id, transport, code, .. } = self;
+        let (transport, code) = (*transport, (*code).into());
+        RemovedDevice { removed_at: now, transport, code, client_id: client_id.clone() }
     }
 }
 
@@ -128,6 +131,7 @@ impl fmt::Debug for GoneDevice {
             .field("client_id", &self.client_id)
             .field("transport", &self.transport)
             .field("since", &self.since)
+            .field("code", &self.code)
             .finish_non_exhaustive()
     }
 }
@@ -318,6 +322,7 @@ mod tests {
             transport: Fcm,
             token: Some("secret".into()),
             since: at(0),
+            code: "UNREGISTERED",
         };
         assert!(gone.is_of(Fcm, Some("secret"), at(-1)));
         assert!(!gone.is_of(Fcm, Some("secret"), at(0)));

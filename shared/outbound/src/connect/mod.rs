@@ -7,8 +7,8 @@
 //! - With a proxy, a tenant's host is still resolved and checked here, and the proxy is asked for
 //!   the address. The operator's own hosts need no check, so the proxy is asked for the name: a
 //!   network that has a proxy often cannot resolve outside names.
-//! - A connection without TLS is the operator's to a test server or a gateway of its own, and goes
-//!   past the proxy.
+//! - A connection without TLS goes past the proxy: to a test server or a gateway that the operator
+//!   named, or for a tenant into a network that the operator allowed.
 //!
 //! - [`resolve`]: the addresses of a host
 //! - `dial`: which address is connected to
@@ -111,7 +111,8 @@ impl Connector {
     pub(crate) async fn connect(&self, origin: &Origin) -> Result<Connected, Unreachable> {
         if !origin.tls() {
             let stream = self.direct(origin).await?;
-            return Ok(Connected { io: Counted::new(stream), http2: true });
+            let http2 = origin.owner() == Owner::Operator;
+            return Ok(Connected { io: Counted::new(stream), http2 });
         }
         let tls = self.tls.as_ref().ok_or_else(|| Step::Tls.failed(Why::NoAuthorities))?;
         let stream = match &self.proxy {
@@ -132,7 +133,8 @@ impl Connector {
     }
 
     async fn direct(&self, origin: &Origin) -> Result<TcpStream, Unreachable> {
-        let addresses = self.addresses(origin.host(), origin.port(), origin.owner()).await?;
+        let reach = Reach::of(origin);
+        let addresses = self.addresses(origin.host(), origin.port(), reach).await?;
         dial(&addresses, self.times.connect).await.map_err(|why| Step::Connect.failed(why))
     }
 
@@ -140,7 +142,7 @@ impl Connector {
         if origin.owner() == Owner::Operator {
             return self.tunnel(proxy, origin.host(), origin.port()).await;
         }
-        let found = self.addresses(origin.host(), origin.port(), Owner::Tenant).await?;
+        let found = self.addresses(origin.host(), origin.port(), Reach::of(origin)).await?;
         let mut failure = Step::Resolve.failed(Why::NoAddress);
         for address in found.iter().take(TUNNELS_TRIED) {
             let host = Host::Address(address.ip());
@@ -159,7 +161,7 @@ impl Connector {
         port: u16,
     ) -> Result<TcpStream, Unreachable> {
         let at = proxy.host.parse().map_or_else(|_| Host::Name(proxy.host.clone()), Host::Address);
-        let addresses = self.addresses(&at, proxy.port, Owner::Operator).await;
+        let addresses = self.addresses(&at, proxy.port, Reach::Anything).await;
         let addresses = addresses.map_err(|error| Step::Proxy.failed(error.why))?;
         let stream = dial(&addresses, self.times.connect).await;
         let stream = stream.map_err(|why| Step::Proxy.failed(why))?;
@@ -171,8 +173,12 @@ impl Connector {
         &self,
         host: &Host,
         port: u16,
-        owner: Owner,
+        reach: Reach,
     ) -> Result<Vec<SocketAddr>, Unreachable> {
+        let owner = match reach {
+            Reach::Anything => Owner::Operator,
+            Reach::Permitted | Reach::Allowed => Owner::Tenant,
+        };
         let found = match host {
             Host::Address(address) => vec![*address],
             Host::Name(name) => {
@@ -183,17 +189,39 @@ impl Connector {
         if found.is_empty() {
             return Err(Step::Resolve.failed(Why::NoAddress));
         }
-        let permitted = match owner {
-            Owner::Operator => found,
-            Owner::Tenant => {
-                let permit = |address: IpAddr| self.permission.permit(address);
-                found.into_iter().filter_map(permit).collect()
-            }
+        let permit = |address: &IpAddr| match reach {
+            Reach::Anything => Some(*address),
+            Reach::Permitted => self.permission.permit(*address),
+            Reach::Allowed => self.permission.permit_plain(*address),
         };
+        let permitted: Vec<_> = found.iter().filter_map(permit).collect();
         if permitted.is_empty() {
-            return Err(Step::Connect.failed(Why::Forbidden));
+            let with_tls = found.iter().any(|address| self.permission.permit(*address).is_some());
+            let why = if with_tls { Why::PlainForbidden } else { Why::Forbidden };
+            return Err(Step::Connect.failed(why));
         }
         Ok(order(permitted, port))
+    }
+}
+
+/// The addresses that a connection may lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// All of them: the operator chose where it goes.
+    Anything,
+    /// The public internet and allowed networks: a tenant chose, and there is TLS.
+    Permitted,
+    /// Allowed networks: a tenant chose, and there is no TLS.
+    Allowed,
+}
+
+impl Reach {
+    fn of(origin: &Origin) -> Self {
+        match origin.owner() {
+            Owner::Operator => Self::Anything,
+            Owner::Tenant if origin.tls() => Self::Permitted,
+            Owner::Tenant => Self::Allowed,
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use crate::{
     addresses::{REFUSED, SPELLINGS},
     support::{
         Names, allowing, answered, listen, patient, plain, send, settings, tenant,
-        tls::Certificates, unreachable, wire::Wire,
+        tls::{Certificates, serve_plain},
+        unreachable,
+        wire::Wire,
     },
 };
 
@@ -113,6 +115,31 @@ async fn an_allowed_network_is_reached_and_a_redirect_is_not_followed() {
     let body = format!("HTTP/2.0 {}hook?a=b -", url);
     assert_eq!(answer.body, body.as_bytes());
     assert_eq!(server.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_tenants_server_without_tls_is_reached_over_http_1_in_an_allowed_network_alone() {
+    let server = serve_plain("127.0.0.1:0").await;
+    let names = Names::of(&[
+        ("push.lan", &[&["8.8.8.8", "127.0.0.1"]]),
+        ("push.example", &[&["8.8.8.8", "10.0.0.1"]]),
+        ("inside.example", &[&["10.0.0.1"]]),
+    ]);
+    let settings = OutboundSettings { resolver: names, ..allowing("127.0.0.1") };
+    let outbound = Outbound::new(settings).unwrap();
+    let port = server.address.port();
+    for host in ["127.0.0.1", "push.lan"] {
+        let client = tenant(&outbound, &format!("http://{host}:{port}/"));
+        let answer = answered(send(&client, "/up?a=b").await);
+        assert_eq!(answer.body, format!("HTTP/1.1 /up?a=b {host}:{port}").as_bytes());
+    }
+    for (host, expected) in
+        [("push.example", Why::PlainForbidden), ("inside.example", Why::Forbidden)]
+    {
+        let (step, why) =
+            unreachable(send(&tenant(&outbound, &format!("http://{host}/")), "/").await);
+        assert_eq!((step, why), (Step::Connect, expected), "{host}");
+    }
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ pub(super) fn verdict(answer: &Answer<'_>) -> Verdict {
         // A device is removed by this pair of status and reason alone.
         Reason::Unregistered | Reason::ExpiredToken if answer.status == StatusCode::GONE => {
             let since = body.timestamp.as_u64().map(|at| UnixMillis(at).min(UnixMillis::MAX));
-            Verdict::Gone { since }
+            Verdict::Gone { since, code }
         }
         Reason::Unregistered
         | Reason::ExpiredToken
@@ -119,6 +119,19 @@ pub(super) fn verdict(answer: &Answer<'_>) -> Verdict {
             Verdict::Unavailable { wait }
         }
         Reason::Other | Reason::Missing => by_status(answer.status, reason, wait),
+    }
+}
+
+/// Reads the answer to the request for a device token that no device has. APNs looks at the token only after it
+/// has accepted the account.
+pub(super) fn probed(answer: &Answer<'_>) -> Result<(), Verdict> {
+    match verdict(answer) {
+        Verdict::Sent
+        | Verdict::Gone { .. }
+        | Verdict::DeviceRefused { code: "BadDeviceToken" | "DeviceTokenNotForTopic", .. } => {
+            Ok(())
+        }
+        other => Err(other),
     }
 }
 

@@ -89,7 +89,7 @@ impl Account {
             return Err(bad("client_email", "must be the address of a service account"));
         }
         let token_uri = file.token_uri.unwrap_or_else(|| GOOGLE_TOKEN_URI.to_owned());
-        let url = outside::outside_url(&token_uri).ok_or_else(|| {
+        let url = outside::secure_url(&token_uri).ok_or_else(|| {
             bad("token_uri", "must be an https URL without a user name and a fragment")
         })?;
         let (origin, token_path) = outside::split(&url);

@@ -83,6 +83,18 @@ pub(super) fn verdict(answer: &Answer<'_>) -> Verdict {
     }
 }
 
+/// Reads the answer to the request for a token that no device has. FCM looks at the token only after it has
+/// accepted the account.
+pub(super) fn probed(answer: &Answer<'_>) -> Result<(), Verdict> {
+    match verdict(answer) {
+        Verdict::Sent
+        | Verdict::Gone { .. }
+        | Verdict::MessageRefused { code: "INVALID_ARGUMENT" }
+        | Verdict::DeviceRefused { code: "INVALID_ARGUMENT" | "SENDER_ID_MISMATCH", .. } => Ok(()),
+        other => Err(other),
+    }
+}
+
 impl Codes {
     fn bad_request(&self) -> Verdict {
         // FCM lists `message.token` among the violations of a token that is none. Only other fields are those
@@ -141,7 +153,7 @@ impl Codes {
 
     fn not_found(&self) -> Verdict {
         match self.fcm {
-            Some(FcmCode::Unregistered) => Verdict::Gone { since: None },
+            Some(FcmCode::Unregistered) => Verdict::Gone { since: None, code: "UNREGISTERED" },
             Some(
                 FcmCode::Unspecified
                 | FcmCode::InvalidArgument

@@ -71,8 +71,12 @@ impl Provider for Fcm {
         request::send(account, bearer, message, delivery, devices)
     }
 
-    fn probe(account: &Account, bearer: &Bearer) -> Option<Request> {
+    fn probe(account: &Account, bearer: &Bearer, _: UnixMillis) -> Option<Request> {
         request::probe(account, bearer).ok()
+    }
+
+    fn probed(answer: &Answer<'_>) -> Result<(), Verdict> {
+        answer::probed(answer)
     }
 
     fn answer(answer: &Answer<'_>, devices: &[Device<'_, Token>]) -> Vec<Verdict> {

@@ -24,7 +24,7 @@ const NEW_SECRET_LEN: usize = 32;
 /// The credential of an app, as it is sealed and stored. Its `Debug` form leaves out URL and secrets.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
-    /// The address of the receiver: `https:`.
+    /// The address of the receiver: `https:`, or `http:` in a network that the operator allows.
     pub url: String,
     /// The secret that signs: `whsec_` and base64.
     pub secret: String,
@@ -83,7 +83,7 @@ impl Credential {
             .ok_or_else(|| BadAccount {
                 field: "url",
                 problem: format!(
-                    "must be an https: URL of at most {MAX_URL_LEN} bytes, without user name and fragment"
+                    "must be an https: URL (http: in an allowed network) of at most {MAX_URL_LEN} bytes, without user name and fragment"
                 ),
             })?;
         let previous = match &self.previous {
@@ -195,7 +195,7 @@ pub(super) mod tests {
             assert_eq!(error.field, "previous", "{secret}");
         }
         let long = format!("https://app.example/{}", "a".repeat(2000));
-        for url in ["", "app.example", "http://app.example/", "https://u:p@app.example/", &long] {
+        for url in ["", "app.example", "ftp://app.example/", "https://u:p@app.example/", &long] {
             let error = Credential { url: url.into(), ..credential() }.check().unwrap_err();
             assert_eq!(error.field, "url", "{url}");
         }

@@ -17,9 +17,17 @@ use crate::{
 /// With 502, 503 and 504 something before the receiver may have answered after the receiver took the
 /// message, so these are no proof that it was not taken.
 pub(super) fn verdicts(answer: &Answer<'_>, devices: &[Device<'_, Token>]) -> Vec<Verdict> {
+    match refusal(answer) {
+        None => outcomes(answer.body, devices),
+        Some(refusal) => vec![refusal; devices.len()],
+    }
+}
+
+/// Reads the status; `None` for a 2xx.
+pub(super) fn refusal(answer: &Answer<'_>) -> Option<Verdict> {
     let wait = answer.retry_after();
-    let verdict = match answer.status {
-        status if status.is_success() => return outcomes(answer.body, devices),
+    Some(match answer.status {
+        status if status.is_success() => return None,
         StatusCode::GONE => Verdict::Account(AccountFault::Stop { code: "disabled" }),
         StatusCode::TOO_MANY_REQUESTS => Verdict::Throttled { whom: Whom::Account, wait },
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Verdict::Unavailable { wait },
@@ -28,8 +36,7 @@ pub(super) fn verdicts(answer: &Answer<'_>, devices: &[Device<'_, Token>]) -> Ve
             Verdict::Account(AccountFault::Suspect { code: "redirect" })
         }
         _ => Verdict::Unavailable { wait },
-    };
-    vec![verdict; devices.len()]
+    })
 }
 
 fn code(status: StatusCode) -> &'static str {
@@ -58,7 +65,7 @@ fn verdict(outcome: &Value) -> Verdict {
     let after = outcome.get("after").and_then(Value::as_u64);
     match outcome.get("status").and_then(Value::as_str) {
         Some("sent") => Verdict::Sent,
-        Some("gone") => Verdict::Gone { since: None },
+        Some("gone") => Verdict::Gone { since: None, code: "gone" },
         Some("refused") => Verdict::DeviceRefused { code: "refused", suspicious: false },
         Some("retry") => Verdict::Throttled {
             whom: Whom::Device,

@@ -82,6 +82,14 @@ impl Provider for Webhook {
         request::request(account, message, delivery, devices)
     }
 
+    fn probe(account: &Account, _: &Bearer, now: UnixMillis) -> Option<Request> {
+        request::probe(account, now).ok()
+    }
+
+    fn probed(answer: &Answer<'_>) -> Result<(), Verdict> {
+        answer::refusal(answer).map_or(Ok(()), Err)
+    }
+
     fn answer(answer: &Answer<'_>, devices: &[Device<'_, Token>]) -> Vec<Verdict> {
         answer::verdicts(answer, devices)
     }

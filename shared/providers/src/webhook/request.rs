@@ -29,6 +29,9 @@ use crate::{
 /// The most devices in one request.
 pub(super) const MAX_DEVICES: usize = 100;
 
+/// The body of a request that tries the receiver.
+const PROBE: &[u8] = br#"{"type":"test","devices":[]}"#;
+
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
@@ -72,13 +75,28 @@ pub(super) fn request(
     body.extend_from_slice(END);
 
     let id = request_id(delivery.message_id, devices);
-    let headers = headers(account, &id, delivery.now, &body)
-        .map_err(|_| Verdict::Unavailable { wait: None })?;
+    signed(account, &id, delivery.now, body).map_err(|_| Verdict::Unavailable { wait: None })
+}
+
+/// Writes and signs the request that tries the receiver: one without a message and without devices.
+///
+/// # Errors
+/// If a signature is no header, which base64 always is.
+pub(super) fn probe(account: &Account, now: UnixMillis) -> Result<Request, InvalidHeaderValue> {
+    signed(account, &format!("test_{}", now.0), now, PROBE.to_vec())
+}
+
+fn signed(
+    account: &Account,
+    id: &str,
+    now: UnixMillis,
+    body: Vec<u8>,
+) -> Result<Request, InvalidHeaderValue> {
     Ok(Request {
         to: Destination::Outside(account.origin.clone()),
         method: Method::POST,
         path: account.path.clone(),
-        headers,
+        headers: headers(account, id, now, &body)?,
         body: Bytes::from(body),
     })
 }

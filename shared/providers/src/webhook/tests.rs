@@ -159,7 +159,7 @@ fn a_receiver_answers_for_each_device() {
         judge(200, body.to_string().as_bytes(), &devices(&named)),
         [
             Verdict::Sent,
-            Verdict::Gone { since: None },
+            Verdict::Gone { since: None, code: "gone" },
             Verdict::DeviceRefused { code: "refused", suspicious: false },
             retry(Some(Duration::from_secs(30))),
             retry(None),
@@ -242,5 +242,28 @@ proptest! {
         prop_assert!((1..=100).contains(&count));
         let request = send(&credential().check().unwrap(), &message, &devices[..count]);
         prop_assert!(request.body.len() <= MAX_BODY_LEN);
+    }
+}
+
+#[test]
+fn a_receiver_is_tried_with_a_signed_request_that_names_no_device_and_answers_with_any_2xx() {
+    let account = credential().check().unwrap();
+    let bearer = testing::bearer("");
+    let Request { to, path, headers, body, .. } = Webhook::probe(&account, &bearer, NOW).unwrap();
+    assert_eq!(to, Destination::Outside("https://app.example".into()));
+    assert_eq!((&*path, &*body), ("/push?app=1", br#"{"type":"test","devices":[]}"#.as_slice()));
+    let header = |name: &str| headers[name].to_str().unwrap();
+    let signed = format!("{}.{}.", header("webhook-id"), header("webhook-timestamp"));
+    let key = BASE64_STANDARD.decode(&SECRET[6..]).unwrap();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+    let signature = BASE64_STANDARD.decode(&header("webhook-signature")[3..]).unwrap();
+    hmac::verify(&key, &[signed.as_bytes(), &body].concat(), &signature).unwrap();
+    let later = Webhook::probe(&account, &bearer, NOW.plus_seconds(1)).unwrap();
+    assert_ne!(later.headers["webhook-id"], headers["webhook-id"], "a receiver drops repeats");
+    for status in [200, 202, 204] {
+        assert_eq!(testing::answered(status, None, b"", Webhook::probed), Ok(()), "{status}");
+    }
+    for status in [301, 400, 401, 404, 410, 429, 500] {
+        assert!(testing::answered(status, None, b"", Webhook::probed).is_err(), "{status}");
     }
 }

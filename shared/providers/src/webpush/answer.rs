@@ -17,7 +17,8 @@ pub(super) fn verdict(answer: &Answer<'_>) -> Verdict {
     let refused = |code| Verdict::DeviceRefused { code, suspicious: true };
     match answer.status {
         status if status.is_success() => Verdict::Sent,
-        StatusCode::NOT_FOUND | StatusCode::GONE => Verdict::Gone { since: None },
+        StatusCode::NOT_FOUND => Verdict::Gone { since: None, code: "404" },
+        StatusCode::GONE => Verdict::Gone { since: None, code: "410" },
         StatusCode::PAYLOAD_TOO_LARGE => {
             Verdict::DeviceRefused { code: "payload_too_large", suspicious: false }
         }
@@ -59,10 +60,10 @@ mod tests {
             (400, refused("bad_request")),
             (401, suspect("unauthorized")),
             (403, suspect("forbidden")),
-            (404, Verdict::Gone { since: None }),
+            (404, Verdict::Gone { since: None, code: "404" }),
             (405, refused("client_error")),
             (408, Verdict::Unavailable { wait: None }),
-            (410, Verdict::Gone { since: None }),
+            (410, Verdict::Gone { since: None, code: "410" }),
             (413, Verdict::DeviceRefused { code: "payload_too_large", suspicious: false }),
             (429, Verdict::Throttled { whom: Whom::Device, wait: None }),
             (500, Verdict::Unavailable { wait: None }),

@@ -103,5 +103,5 @@ fn every_device_of_a_request_has_a_verdict() {
     let token = registered(&subscription("https://push.example/a")).unwrap();
     let devices = [Device { client_id: "a", token: &token }];
     let verdicts = testing::answered(410, None, b"", |answer| WebPush::answer(answer, &devices));
-    assert_eq!(verdicts, [Verdict::Gone { since: None }]);
+    assert_eq!(verdicts, [Verdict::Gone { since: None, code: "410" }]);
 }

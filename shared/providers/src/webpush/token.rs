@@ -40,7 +40,8 @@ const SUBSCRIPTION: BadToken = BadToken {
     expected: "must be the JSON of a PushSubscription, with endpoint, keys.p256dh and keys.auth",
 };
 const ENDPOINT: BadToken = BadToken {
-    expected: "must have an https: endpoint of at most 1000 bytes, without user name and fragment",
+    expected: "must have an https: endpoint (http: in a network that the operator allows) of at most 1000 \
+               bytes, without user name and fragment",
 };
 const P256DH: BadToken = BadToken {
     expected: "must have as keys.p256dh an uncompressed point on the curve P-256, in base64url",
@@ -254,7 +255,7 @@ pub(super) mod tests {
             ("[]".into(), SUBSCRIPTION),
             (with("p256dh", "p256"), SUBSCRIPTION),
             (with("\"auth\"", "\"x\""), SUBSCRIPTION),
-            (with("https://push.example/a", "http://push.example/a"), ENDPOINT),
+            (with("https://push.example/a", "ftp://push.example/a"), ENDPOINT),
             (with("https://push.example/a", "https://u:p@push.example/a"), ENDPOINT),
             (with("https://push.example/a", &long), ENDPOINT),
             (with(EXAMPLE_KEY, &EXAMPLE_KEY[..80]), P256DH),

@@ -52,6 +52,7 @@ CREATE TABLE removed_device (
     app INTEGER NOT NULL,
     removed_at INTEGER NOT NULL,
     transport INTEGER NOT NULL,
+    code TEXT NOT NULL,
     client TEXT NOT NULL
 ) STRICT;
 CREATE INDEX removed_device_of_app ON removed_device (app, removed_at, row);

@@ -21,7 +21,7 @@ fn phone(id: &str, transport: &str, token: &str) -> Device {
 /// A report about this device as it is.
 fn gone(device: &Device, since: UnixMillis) -> GoneDevice {
     let Device { client_id, transport, token, .. } = device.clone();
-    GoneDevice { client_id, transport, token, since }
+    GoneDevice { client_id, transport, token, since, code: "gone" }
 }
 
 async fn register(index: &dyn Index, device: &Device, now: UnixMillis) -> (Put, RegistrationEpoch) {

@@ -36,6 +36,7 @@ async fn remove(index: &dyn Index, app: &AppKey, clients: &[String], at: UnixMil
         transport: device.transport,
         token: device.token,
         since: at,
+        code: "UNREGISTERED",
     });
     let gone: Vec<_> = gone.collect();
     let removed = index.remove_devices(app, &gone, at).await.unwrap();
@@ -78,12 +79,13 @@ pub(crate) async fn gone_devices_that_are_removed_are_listed_the_newest_first(in
         assert_eq!(listed(index, &key(), UnixMillis(0), limit).await.len(), 5, "{limit}");
     }
     let newest = listed(index, &key(), since, 10).await.remove(0);
-    assert_eq!((newest.transport.name(), newest.removed_at), ("fcm", later(WINDOW / 2)));
+    assert_eq!((newest.transport.name(), &*newest.code), ("fcm", "UNREGISTERED"));
+    assert_eq!(newest.removed_at, later(WINDOW / 2));
     // A report about a device that is not removed lists nothing, and neither does an operator's removal.
     let kept = device("kept", &[("transport", "fcm"), ("token", "t")]);
     index.put_devices(&key(), std::slice::from_ref(&kept), later(WINDOW)).await.unwrap();
     let (client_id, transport, token) = (kept.client_id.clone(), kept.transport, kept.token);
-    let early = GoneDevice { client_id, transport, token, since: NOW };
+    let early = GoneDevice { client_id, transport, token, since: NOW, code: "" };
     assert_eq!(index.remove_devices(&key(), &[early], later(WINDOW)).await.unwrap(), [false]);
     assert!(index.remove_device(&key(), &client("kept")).await.unwrap());
     assert_eq!(listed(index, &key(), NOW, 10).await.len(), 5);

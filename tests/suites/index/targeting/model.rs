@@ -238,12 +238,13 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             let transport = known.map_or(TransportKind::Fcm, |known| known.device.transport);
             let stored = known.and_then(|known| known.device.token.clone());
             let token = if *same_token { stored } else { Some("ANOTHER".into()) };
-            let gone = GoneDevice { client_id: client.clone(), transport, token, since: *since };
+            let (client_id, since, code) = (client.clone(), *since, "gone");
+            let gone = GoneDevice { client_id, transport, token, since, code };
             let expected = known.is_some_and(|known| {
                 gone.is_of(transport, known.device.token.as_deref(), known.renewed_at)
             });
             assert_eq!(
-                index.remove_devices(app, &[gone], *since).await.unwrap(),
+                index.remove_devices(app, &[gone], since).await.unwrap(),
                 [expected],
                 "{at}"
             );

@@ -32,11 +32,13 @@ pub enum FailReason {
     NoAccount,
     /// Its provider does not carry a message of this size.
     TooLarge,
+    /// The server of its endpoint, or of its app's webhook, has only addresses that may not be reached.
+    ForbiddenAddress,
 }
 
 impl FailReason {
     /// Every reason.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::UnknownClient,
         Self::Gone,
         Self::NoSubscriber,
@@ -48,6 +50,7 @@ impl FailReason {
         Self::QueueFull,
         Self::NoAccount,
         Self::TooLarge,
+        Self::ForbiddenAddress,
     ];
 
     /// The name in JSON, logs and metrics.
@@ -64,6 +67,7 @@ impl FailReason {
             Self::QueueFull => "queue_full",
             Self::NoAccount => "no_account",
             Self::TooLarge => "too_large",
+            Self::ForbiddenAddress => "forbidden_address",
         }
     }
 

@@ -181,7 +181,7 @@ pub(crate) const SPELLINGS: [(&str, &str); 36] = [
 ];
 
 /// URLs that name no server, and why.
-pub(crate) const UNUSABLE: [(&str, OriginError); 30] = [
+pub(crate) const UNUSABLE: [(&str, OriginError); 29] = [
     ("", OriginError::NotAUrl),
     ("push.example.com/x", OriginError::NotAUrl),
     ("https://", OriginError::NotAUrl),
@@ -208,8 +208,7 @@ pub(crate) const UNUSABLE: [(&str, OriginError); 30] = [
     ("https://push.example.com@127.0.0.1/", OriginError::UserInfo),
     ("https://user:secret@push.example.com/", OriginError::UserInfo),
     ("https://:secret@push.example.com/", OriginError::UserInfo),
-    ("http://push.example.com/", OriginError::NotHttps),
-    ("ftp://push.example.com/", OriginError::NotHttps),
-    ("file:///etc/passwd", OriginError::NotHttps),
-    ("gopher://127.0.0.1:6379/_", OriginError::NotHttps),
+    ("ftp://push.example.com/", OriginError::NotHttp),
+    ("file:///etc/passwd", OriginError::NotHttp),
+    ("gopher://127.0.0.1:6379/_", OriginError::NotHttp),
 ];

@@ -76,11 +76,12 @@ fn a_name_has_one_form_however_it_is_written() {
 }
 
 #[test]
-fn only_the_operator_may_do_without_tls_and_shares_no_connection_with_tenants() {
+fn the_operator_shares_no_connection_with_tenants() {
     let operator = Origin::parse("http://127.0.0.1:1234", Owner::Operator).unwrap();
     assert_eq!((operator.tls(), operator.port()), (false, 1234));
-    let url = "https://push.example.com";
-    assert_ne!(Origin::parse(url, Owner::Operator), Origin::parse(url, Owner::Tenant));
+    for url in ["https://push.example.com", "http://push.example.com"] {
+        assert_ne!(Origin::parse(url, Owner::Operator), Origin::parse(url, Owner::Tenant));
+    }
 }
 
 #[test]
@@ -91,6 +92,10 @@ fn allowed_networks_open_what_is_in_them_and_nothing_else() {
     }
     for text in ["10.2.0.1", "fd00:2::1", "127.0.0.2", "::ffff:10.2.0.1", "::1"] {
         assert_eq!(allowed.permit(ip(text)), None, "{text}");
+    }
+    assert_eq!(allowed.permit_plain(ip("::ffff:10.1.2.3")), Some(ip("10.1.2.3")));
+    for text in ["8.8.8.8", "10.2.0.1", "2606:4700:4700::1111"] {
+        assert_eq!(allowed.permit_plain(ip(text)), None, "{text} is not reached without TLS");
     }
     assert_eq!(Permission::parse(""), Ok(Permission::default()));
     for wrong in ["10.0.0.0/33", "localhost", "10.0.0", "10.0.0.0/8 fd00::/8"] {

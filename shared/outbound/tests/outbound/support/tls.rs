@@ -130,6 +130,24 @@ impl Certificates {
     }
 }
 
+/// Serves without TLS, as [`Certificates::serve`] does with it.
+pub(crate) async fn serve_plain(at: &str) -> Server {
+    let listener = TcpListener::bind(at).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(async move {
+                let server = auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), service_fn(echo)).await;
+            });
+        }
+    });
+    Server { address, accepted }
+}
+
 /// What a server with HTTP/1.1 does with a request whose body is `body`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Script {

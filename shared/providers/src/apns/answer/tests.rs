@@ -22,7 +22,7 @@ fn a_device_is_gone_by_410_and_its_reason_alone_since_the_time_that_apns_knows()
             (json!(null), None),
         ] {
             let body = json!({"reason": name, "timestamp": timestamp});
-            assert_eq!(judge(410, &body), Verdict::Gone { since });
+            assert_eq!(judge(410, &body), Verdict::Gone { since, code: name });
         }
         for status in (100..600).filter(|status| *status != 410) {
             assert!(!matches!(reason(status, name), Verdict::Gone { .. }), "{status}");
@@ -70,8 +70,8 @@ fn every_documented_reason_has_its_verdict() {
         (403, "UnrelatedKeyIdInToken", stop("UnrelatedKeyIdInToken")),
         (404, "BadPath", refused("BadPath")),
         (405, "MethodNotAllowed", stop("MethodNotAllowed")),
-        (410, "ExpiredToken", Verdict::Gone { since: None }),
-        (410, "Unregistered", Verdict::Gone { since: None }),
+        (410, "ExpiredToken", Verdict::Gone { since: None, code: "ExpiredToken" }),
+        (410, "Unregistered", Verdict::Gone { since: None, code: "Unregistered" }),
         (413, "PayloadTooLarge", message("PayloadTooLarge")),
         (429, "TooManyProviderTokenUpdates", Verdict::Reconnect),
         (429, "TooManyRequests", Verdict::Throttled { whom: Whom::Device, wait: None }),
@@ -129,4 +129,27 @@ fn apns_says_how_long_to_wait() {
     let held = Verdict::Throttled { whom: Whom::Device, wait };
     assert_eq!(answered(429, Some(5), body, verdict), held);
     assert_eq!(answered(503, Some(5), b"", verdict), Verdict::Unavailable { wait });
+}
+
+#[test]
+fn an_answer_about_the_token_of_a_probe_shows_that_the_account_works_and_no_other_error_does() {
+    let probe = |status, name: &str| {
+        answered(status, None, json!({"reason": name}).to_string().as_bytes(), probed)
+    };
+    for (status, name) in
+        [(400, "BadDeviceToken"), (400, "DeviceTokenNotForTopic"), (410, "Unregistered")]
+    {
+        assert_eq!(probe(status, name), Ok(()), "{name}");
+    }
+    for reason in Reason::DOCUMENTED {
+        let is_of_device = matches!(
+            reason,
+            Reason::BadDeviceToken
+                | Reason::DeviceTokenNotForTopic
+                | Reason::Unregistered
+                | Reason::ExpiredToken
+        );
+        assert!(is_of_device || probe(403, reason.name()).is_err(), "{reason:?}");
+    }
+    assert!(probe(400, "").is_err() && probe(404, "").is_err());
 }

@@ -77,7 +77,7 @@ fn a_message_goes_to_one_device_a_request() {
 
 #[test]
 fn an_account_is_tried_without_a_device() {
-    let request = Apns::probe(&account(), &bearer("bearer j.w.t")).unwrap();
+    let request = Apns::probe(&account(), &bearer("bearer j.w.t"), UnixMillis(0)).unwrap();
     assert_eq!(request.path, format!("/3/device/{}", "0".repeat(64)));
     assert_eq!(request.headers[EXPIRATION], "0");
 }

@@ -69,7 +69,7 @@ fn the_token_service_is_the_one_that_the_file_names() {
 #[test]
 fn a_message_is_sent_to_the_project_of_the_account() {
     let account = account(&json!({"project_id": "example.com:news"}));
-    let request = Fcm::probe(&account, &bearer("Bearer ya29.a")).unwrap();
+    let request = Fcm::probe(&account, &bearer("Bearer ya29.a"), ACCEPTED_AT).unwrap();
     assert_eq!(request.to, Destination::Fcm);
     assert_eq!(request.path, "/v1/projects/example.com:news/messages:send");
     assert_eq!(request.headers["authorization"], "Bearer ya29.a");
@@ -77,7 +77,7 @@ fn a_message_is_sent_to_the_project_of_the_account() {
     let body: Value = serde_json::from_slice(&request.body).unwrap();
     assert_eq!(body["validate_only"], true);
     assert!(Fcm::token(body["message"]["token"].as_str().unwrap()).is_ok());
-    assert!(Fcm::probe(&account, &bearer("Bearer a\nb")).is_none());
+    assert!(Fcm::probe(&account, &bearer("Bearer a\nb"), ACCEPTED_AT).is_none());
 }
 
 #[test]

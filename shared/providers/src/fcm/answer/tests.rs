@@ -46,7 +46,7 @@ fn renew(code: &'static str) -> Verdict {
 #[test]
 fn a_device_is_gone_by_404_and_unregistered_alone() {
     let unregistered = error(&json!([fcm("UNREGISTERED")]));
-    assert_eq!(judge(404, &unregistered), Verdict::Gone { since: None });
+    assert_eq!(judge(404, &unregistered), Verdict::Gone { since: None, code: "UNREGISTERED" });
     let suspect = Verdict::Account(AccountFault::Suspect { code: "NOT_FOUND" });
     for body in
         [json!({}), error(&json!([])), error(&json!([fcm("NOT_FOUND")])), json!("UNREGISTERED")]
@@ -199,5 +199,23 @@ fn a_refused_exchange_stops_the_account_and_a_failed_one_is_tried_again() {
     ] {
         let judged = answered(status, None, body.as_bytes(), |answer| bearer(answer, ACCEPTED_AT));
         assert_eq!(judged.unwrap_err(), fault, "{status} {body}");
+    }
+}
+
+#[test]
+fn an_answer_about_the_token_of_a_probe_shows_that_the_account_works_and_no_other_error_does() {
+    let probe =
+        |status, body: &Value| answered(status, None, body.to_string().as_bytes(), super::probed);
+    for code in ["INVALID_ARGUMENT", "UNREGISTERED", "SENDER_ID_MISMATCH"] {
+        let status = match code {
+            "INVALID_ARGUMENT" => 400,
+            "UNREGISTERED" => 404,
+            _ => 403,
+        };
+        assert_eq!(probe(status, &error(&json!([fcm(code)]))), Ok(()), "{code}");
+    }
+    assert_eq!(probe(200, &json!({})), Ok(()));
+    for status in [302, 400, 401, 403, 404, 405, 418, 429, 500, 503] {
+        assert!(probe(status, &json!({})).is_err(), "{status}");
     }
 }
