@@ -162,3 +162,33 @@ impl fmt::Debug for Transports {
         f.debug_set().entries(self.by_kind.keys()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Discard,
+        mqtt::{MqttSettings, MqttTransport},
+    };
+
+    #[tokio::test]
+    async fn the_transport_of_load_tests_does_not_lengthen_the_wait_for_a_silent_device() {
+        let broker = "mqtt://127.0.0.1:1".parse().unwrap();
+        let mqtt = MqttTransport::start(broker, MqttSettings::default());
+        let transports = Transports::default()
+            .with(TransportKind::Discard, Arc::new(Discard::default()))
+            .with(TransportKind::Mqtt, Arc::new(mqtt));
+        assert_eq!(transports.longest_silence(), Duration::from_millis(41_250));
+        transports.close().await;
+    }
+
+    #[test]
+    fn the_slowest_transport_says_how_long_a_silent_device_is_waited_for() {
+        let latency = Duration::from_secs(90);
+        let slow = Arc::new(Discard { latency });
+        let transports = Transports::default()
+            .with(TransportKind::Discard, Arc::new(Discard::default()))
+            .with(TransportKind::Webhook, slow);
+        assert_eq!(transports.longest_silence(), latency);
+    }
+}
