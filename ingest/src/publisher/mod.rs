@@ -9,7 +9,7 @@
 //! A batch request hands its pushes over in groups. Each group goes into one envelope and is
 //! otherwise treated as one push.
 //!
-//! Work that gets stuck: a push that does not fit into the waiting room is refused immediately, one that
+//! Failures: a push that does not fit into the waiting room is refused immediately, one that
 //! waited too long is answered with an error, and a failed publish answers its whole batch with an
 //! error. While the broker announces that it takes nothing, every push is refused immediately with its
 //! reason, including those whose confirm is outstanding. An error means "not known to be stored":

@@ -13,7 +13,7 @@
 //!
 //! Entries go in the order in which they came, but groups in flight may overtake each other.
 //!
-//! Work that gets stuck: an entry that does not fit in the queue is refused immediately. A group
+//! Failures: an entry that does not fit in the queue is refused immediately. A group
 //! that panics ends like any other, so its entries are dropped and the next group goes. The runtime
 //! of the caller runs the groups; if it has stopped, the entries that wait are dropped.
 //!

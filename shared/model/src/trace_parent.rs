@@ -3,7 +3,7 @@
 //!
 //! The header comes from outside, so it is read strictly and within a fixed length. What does not
 //! follow the specification counts as absent, as the specification demands. A job has this text as
-//! a field only if its trace is sampled: 55 bytes that all other pushes do without.
+//! a field only if its trace is sampled, which saves 55 bytes in every other push.
 
 use std::fmt;
 

@@ -9,7 +9,7 @@
 //! - Prefetch is the only back-pressure: a consumer never has more unsettled deliveries than its
 //!   prefetch, even after the engine lost and regained its server.
 //!
-//! Work that gets stuck: an engine reports with each delivery how often the message was delivered,
+//! Failures: an engine reports with each delivery how often the message was delivered,
 //! and dead-letters nothing by itself. The worker does: a message that cannot be decoded goes to the
 //! dead letters, and so does one that was delivered more than [`MAX_DELIVERIES`] times alone
 //! ([`Lane::Isolated`]), because its consumer died each time.

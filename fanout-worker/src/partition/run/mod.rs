@@ -242,8 +242,9 @@ impl PartitionRun<'_> {
     }
 }
 
-/// Returns the counts so far of a partition that was just claimed. None if its messages do not know
-/// them, because another delivery changed it or the index went back to an earlier state.
+/// Returns the counts so far of a partition that was just claimed. None if the
+/// queue message does not carry them, because another delivery changed the partition or the ledger
+/// went back to an earlier state.
 fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Option<Counts> {
     let OwnedPartition { state, leftovers, saved, .. } = owned;
     let progress = request.progress.as_ref();

@@ -1,6 +1,6 @@
 //! The task that sends spans to the collector, in batches.
 //!
-//! Work that gets stuck: a collector that does not answer within [`SEND_TIME`] costs one batch,
+//! Failures: a collector that does not answer within [`SEND_TIME`] costs one batch,
 //! which is counted as failed and not sent again. Meanwhile spans wait in the queue, and those that
 //! find it full are dropped. That the collector fails is logged at most once in [`LOG_PAUSE`], also if it
 //! fails now and then.

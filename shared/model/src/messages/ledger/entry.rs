@@ -64,7 +64,8 @@ pub struct Entry {
     /// The deduplication nonce of the job that this entry belongs to. Two requests with one
     /// `Idempotency-Key` make two jobs with one id and different nonces. The job that begins the
     /// entry is sent. The other is dropped, unless the first expires unsent and the other expires
-    /// later ([`Entry::is_replaced_by`]). None if `expires_at` is.
+    /// later, which the worker decides (`fanout-worker/src/partition/entry.rs`). None if `expires_at`
+    /// is.
     pub dedup_nonce: Option<u64>,
     /// When it was recalled.
     pub recalled_at: Option<UnixMillis>,

@@ -1,6 +1,6 @@
 //! Opens connections, and declares the topology on the first channel of each.
 //!
-//! Work that gets stuck: an attempt to connect to a server that accepts the connection and then
+//! Failures: an attempt to connect to a server that accepts the connection and then
 //! sends nothing cannot be cancelled; the client library keeps a thread and a socket for it until
 //! the server answers or closes. So after one such attempt the host is tried again only once it has
 //! sent its server properties on a plain socket, which *can* be closed.

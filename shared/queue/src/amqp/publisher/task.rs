@@ -13,7 +13,7 @@
 //! and the server expects none. Messages that were handed to the library before that stay in flight
 //! and are stored when the alarm ends; later ones are refused.
 //!
-//! Work that gets stuck: a publish that stays unconfirmed for [`OVERDUE`] times the time that a
+//! Failures: a publish that stays unconfirmed for [`OVERDUE`] times the time that a
 //! confirm may take, on a connection that the server has not blocked, ends the session. Time in
 //! which the connection was blocked does not count. Closing waits for the last confirms as long as
 //! one may take, and not at all while the connection is blocked.

@@ -2,8 +2,8 @@
 //!
 //! A dropped message stays here for a while, unacknowledged, before it goes to its queue again, so
 //! that it does not run in circles while the policy is in force. Neither a length nor a time to live
-//! drops a message that a consumer holds. It would in a queue, because such a policy often applies
-//! to all of them.
+//! drops a message that a consumer holds. If it waited in a queue, the policy would drop it again,
+//! because it often applies to all queues.
 
 use std::time::{Duration, Instant};
 
