@@ -48,7 +48,7 @@ pub(super) async fn check(
     let (job, plan, head) = (&task.job, task.plan.as_ref(), &task.job.head);
     let app = job.app();
     let read = || context.ledger.entry(&app, &head.message_id);
-    let entry = context.retrier.ask_index(hold, read).await?.value;
+    let entry = context.retrier.ask_store(hold, read).await?.value;
     let may_be_evicted = context.now().plus(context.run.clock_allowance) > context.deadline(head);
     if entry.is_none() && may_be_evicted && was_evicted(context, job, hold).await? {
         context.metrics.closing_check("forgotten");
@@ -58,13 +58,13 @@ pub(super) async fn check(
     }
     // An entry that holds nothing but a recall was not begun: it counts as missing.
     let mut entry = entry.filter(|entry| entry.dedup_nonce.is_some());
-    // If the index lost the plan alone, the entry cannot close before the plan is fixed again.
+    // If the ledger lost the plan alone, the entry cannot close before the plan is fixed again.
     if let (Some(entry), Some(plan)) = (&mut entry, plan)
         && entry.plan.is_none()
         && entry.dedup_nonce == Some(job.dedup_nonce)
     {
         let fix = || context.ledger.plan(&app, &head.message_id, plan);
-        entry.plan = context.retrier.ask_index(hold, fix).await?.value;
+        entry.plan = context.retrier.ask_store(hold, fix).await?.value;
     }
     // If another copy of the message holds the entry, that copy has a check of its own.
     let is_done = |entry: &Entry| entry.is_closed() || entry.dedup_nonce != Some(job.dedup_nonce);
@@ -108,11 +108,11 @@ fn count_closed(context: &Context, task: &Task, check: ClosingCheck) {
 
 /// Returns true if a missing entry was evicted to keep the ledger within its bound. The entry of a
 /// broadcast is never evicted before its message has expired, so one that is missing earlier was
-/// lost by the index.
+/// lost by the ledger.
 async fn was_evicted(context: &Context, job: &Job, hold: &Hold<'_>) -> Result<bool, RetryError> {
     let app = job.app();
     let read = || context.ledger.evicted_until(&app, &job.head.message_id);
-    let until = context.retrier.ask_index(hold, read).await?.value;
+    let until = context.retrier.ask_store(hold, read).await?.value;
     Ok(until.is_some_and(|until| job.head.accepted_at <= until))
 }
 
@@ -130,7 +130,7 @@ async fn close(
         if state.is_ended() {
             continue;
         }
-        warn!(partition = number, "the index lost how a partition ended");
+        warn!(partition = number, "the ledger lost how a partition ended");
         let publish = async || {
             let work = Work::Partition(PartitionTask {
                 partition: number,

@@ -141,7 +141,7 @@ impl Metrics {
 
     /// Counts runs by the name of the disposition that followed.
     pub(crate) fn runs(&self, disposition: &'static str, count: u64) {
-        let label = DispositionLabel { verdict: disposition };
+        let label = DispositionLabel { disposition };
         self.0.dispositions.get_or_create(&label).inc_by(count);
     }
 

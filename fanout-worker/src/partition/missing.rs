@@ -3,7 +3,7 @@
 //! A closed entry may be evicted to keep the ledger within its limit, even before the queue message
 //! that closed it is acknowledged. If that message is delivered again, nothing more may be sent: a
 //! crash repeats at most what was in flight. An entry may also be missing because no worker has
-//! begun it or because the index lost it. Then the message must be sent.
+//! begun it or because the ledger lost it. Then the message must be sent.
 //!
 //! Losing a push is worse than repeating it. So a missing entry counts as evicted only if that is
 //! certain, or if nothing would be sent anyway.
@@ -44,11 +44,11 @@ pub(crate) async fn was_processed(
 ) -> Result<bool, RetryError> {
     let (head, app) = (&job.head, job.app());
     let read = || context.ledger.was_evicted(&app, &head.message_id, job.dedup_nonce);
-    let was_evicted = context.retrier.ask_index(hold, read).await?.value;
+    let was_evicted = context.retrier.ask_store(hold, read).await?.value;
     let is_over = context.now() > context.deadline(head).plus(context.run.clock_allowance);
     let is_within_evicted = !was_evicted && (is_detached || is_over) && {
         let read = || context.ledger.evicted_until(&app, &head.message_id);
-        let until = context.retrier.ask_index(hold, read).await?.value;
+        let until = context.retrier.ask_store(hold, read).await?.value;
         until.is_some_and(|until| head.accepted_at <= until)
     };
     Ok(is_processed(MissingEntry { was_evicted, is_within_evicted, is_detached, is_over }))

@@ -27,8 +27,8 @@ pub(crate) enum RunEnd {
     Crowded,
     /// A transport is unavailable; nothing was sent since the checkpoint.
     TransportUnavailable,
-    /// The index was unavailable for as long as a message may be held.
-    IndexUnavailable,
+    /// The index or the ledger was unavailable for as long as a message may be held.
+    StoreUnavailable,
     /// The app's pace is used up until this time.
     Paced(UnixMillis),
     /// Devices are to be tried again at this time, and nothing is to be done before.
@@ -56,7 +56,7 @@ impl RunEnd {
             Self::Yielded => "yielded",
             Self::Crowded => "crowded",
             Self::TransportUnavailable => "transport_unavailable",
-            Self::IndexUnavailable => "index_unavailable",
+            Self::StoreUnavailable => "store_unavailable",
             Self::Paced(_) => "paced",
             Self::RetryDue(_) => "retry_due",
             Self::Detached(_) => "detached",
@@ -71,7 +71,7 @@ impl From<RetryError> for RunEnd {
     fn from(error: RetryError) -> Self {
         match error {
             RetryError::Interrupted => Self::Interrupted,
-            RetryError::HoldExpired => Self::IndexUnavailable,
+            RetryError::HoldExpired => Self::StoreUnavailable,
             RetryError::Broken(what) => Self::Broken(what),
         }
     }

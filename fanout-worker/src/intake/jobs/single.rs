@@ -124,7 +124,7 @@ impl SingleJob<'_> {
         }
         let (head, app) = (&job.head, job.app());
         let read = || context.ledger.partition(&app, &head.message_id, 0);
-        let view = context.retrier.ask_index(hold, read).await?.value;
+        let view = context.retrier.ask_store(hold, read).await?.value;
         Ok(view.is_none() && missing::was_processed(context, job, false, hold).await?)
     }
 

@@ -122,7 +122,7 @@ impl ActiveRun<'_> {
             | RunEnd::Contended
             | RunEnd::Crowded
             | RunEnd::Deferred(_)
-            | RunEnd::IndexUnavailable
+            | RunEnd::StoreUnavailable
             | RunEnd::Broken(_) => Remaining::Unknown,
             // A broadcast that is sent from the job lane is not listed.
             RunEnd::Finished if run.lane == Lane::Jobs => Remaining::Unknown,
@@ -149,7 +149,7 @@ impl ActiveRun<'_> {
             | RunEnd::Crowded
             | RunEnd::Detached(_)
             | RunEnd::Deferred(_)
-            | RunEnd::IndexUnavailable
+            | RunEnd::StoreUnavailable
             | RunEnd::Broken(_) => return end,
             RunEnd::Yielded
             | RunEnd::TransportUnavailable

@@ -82,7 +82,7 @@ impl ActiveRun<'_> {
         let source = self.run.source();
         let from = self.owned.state.checkpoint;
         let count = || source.count(from);
-        let (left, next) = match self.run.ask_index(count).await {
+        let (left, next) = match self.run.ask_store(count).await {
             Ok(answer) => answer.value,
             // The app's devices in the index can never be read. The entry is closed without a
             // count.
@@ -157,7 +157,7 @@ impl ActiveRun<'_> {
         let (message, app) = (&job.head.message_id, job.app());
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
         let advance = || context.ledger.advance(&app, message, &step);
-        let answer = self.run.ask_index(advance).await?;
+        let answer = self.run.ask_store(advance).await?;
         let AdvanceOutcome::Saved { recalled } = answer.value else {
             return self.resolve_conflict(to, step.counts).await;
         };
@@ -178,7 +178,7 @@ impl ActiveRun<'_> {
     }
 
     /// Finds out why the ledger refused a step: an earlier try of it was saved, another worker owns
-    /// the partition now, or the index lost its last writes.
+    /// the partition now, or the ledger lost its last writes.
     async fn resolve_conflict(
         &mut self,
         intended: PartitionState,

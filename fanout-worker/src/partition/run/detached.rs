@@ -89,7 +89,7 @@ impl ActiveRun<'_> {
         };
         let (message, app) = (&job.head.message_id, job.app());
         let advance = || context.ledger.advance(&app, message, &step);
-        let renewed = match self.run.ask_index(advance).await {
+        let renewed = match self.run.ask_store(advance).await {
             Ok(Answer { value: AdvanceOutcome::Saved { recalled }, asked_at }) => {
                 self.request.record_claim(&claim);
                 self.owned.claim = claim;

@@ -116,8 +116,8 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) job: &'a Job,
     pub(crate) plan: Option<&'a Plan>,
     pub(crate) planned: Option<&'a PlannedPartition>,
-    /// The lane of its queue message: the task lane waits for a permit before it asks the
-    /// index, the job lane does not.
+    /// The lane of its queue message: the task lane waits for a permit before it asks a
+    /// store, the job lane does not.
     pub(crate) lane: Lane,
     /// The slot that it has, in the task lane.
     pub(crate) slot: Option<&'a TaskSlot>,
@@ -213,7 +213,7 @@ impl PartitionRun<'_> {
         DeviceSource { context: self.context, job: self.job, planned: self.planned }
     }
 
-    /// Asks the index until it answers, unless the worker stops. In the task lane each try waits
+    /// Asks a store until it answers, unless the worker stops. In the task lane each try waits
     /// for its permit.
     async fn ask_unless_stopping<T, F>(&self, step: impl Fn() -> F) -> Result<T, RunEnd>
     where
@@ -222,11 +222,11 @@ impl PartitionRun<'_> {
         if self.hold.is_stopping() {
             return Err(RunEnd::Interrupted);
         }
-        Ok(self.ask_index(step).await?.value)
+        Ok(self.ask_store(step).await?.value)
     }
 
-    /// Asks the index until it answers. The first try is made even while the worker stops.
-    async fn ask_index<T, F>(&self, step: impl Fn() -> F) -> Result<Answer<T>, RetryError>
+    /// Asks a store until it answers. The first try is made even while the worker stops.
+    async fn ask_store<T, F>(&self, step: impl Fn() -> F) -> Result<Answer<T>, RetryError>
     where
         F: Future<Output = Result<T, IndexError>>,
     {
@@ -238,7 +238,7 @@ impl PartitionRun<'_> {
                 Lane::Jobs => None,
             }
         };
-        self.context.retrier.ask_index_with_permit(self.hold, permit, step).await
+        self.context.retrier.ask_store_with_permit(self.hold, permit, step).await
     }
 }
 

@@ -128,7 +128,7 @@ impl Entry {
         self.dedup_nonce = Some(new.dedup_nonce);
         self.plan.clone_from(&new.plan);
         self.partitions = first_partitions(new);
-        // If the index lost the entry and then took the recall, a worker may have counted before.
+        // If the ledger lost the entry and then took the recall, a worker may have counted before.
         self.targeted = 0;
         self.outcomes = Outcomes::default();
         self.retried = Retried::new();
