@@ -65,8 +65,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The head of an HTTP/2 request, with what the handlers need of it and nothing else. What h2 has made of
-/// a head takes many times the memory of the bytes that came, and keeps those too.
+/// The head of an HTTP/2 request, with what the handlers need of it and nothing else. h2's form of a head
+/// takes many times the memory of the bytes that came, and keeps those too.
 #[derive(Debug)]
 pub(crate) struct OwnedHead {
     method: Method,

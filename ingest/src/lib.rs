@@ -112,7 +112,8 @@ pub async fn run_with_metrics(
     }
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
-    // What was handed to the publisher by then is published, even if its connection was cut off.
+    // A push that was handed to the publisher by then is published, even if its connection was cut
+    // off.
     publisher.finish(deadline).await;
     // Lost if the index does not answer in time.
     let written =

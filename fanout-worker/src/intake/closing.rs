@@ -98,8 +98,8 @@ pub(super) async fn check(
     next(context, job, plan, ClosingCheck { closed: false }, hold).await
 }
 
-/// Counts that the entry was found closed for the first time. That of a broadcast of one partition
-/// was counted when the partition ended.
+/// Counts that the entry was found closed for the first time. A broadcast of one partition was
+/// counted when its partition ended.
 fn count_closed(context: &Context, task: &Task, check: ClosingCheck) {
     if !check.closed && task.plan.as_ref().is_some_and(|plan| plan.partitions.len() > 1) {
         context.closed.count(&task.job);

@@ -31,7 +31,7 @@ pub(super) enum Requeue {
     Superseded,
 }
 
-/// For steps that another try can help. What can never be read is put aside before it gets here.
+/// For steps that another try can help. A message that can never be read was put aside before.
 impl From<RetryError> for Requeue {
     fn from(error: RetryError) -> Self {
         if let RetryError::Broken(reason) = error {

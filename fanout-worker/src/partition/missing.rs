@@ -20,7 +20,7 @@ use crate::{
 struct MissingEntry {
     /// The ledger remembers that it evicted the closed entry of this job.
     was_evicted: bool,
-    /// Entries of messages that were accepted as late as this one were evicted. That proves nothing
+    /// Entries of messages that were accepted as late as this one were evicted. This proves nothing
     /// about this message, which may have waited in the queue all the time.
     is_within_evicted: bool,
     /// Its run went on when this task was published, and would have begun a lost entry again.

@@ -1,7 +1,7 @@
 //! Counts the devices of an app for its quota, without a round trip for each registration.
 //!
 //! The index counts the devices of an app now and then; between two counts this process adds the
-//! devices that it registers itself. What other processes register meanwhile is not known, so
+//! devices that it registers itself. The registrations of other processes meanwhile are unknown, so
 //! together they may register more than the quota allows: at most the new devices of the time for
 //! which a count is used.
 //!
@@ -74,7 +74,7 @@ impl DeviceUsage {
         let answer = count.await;
         self.change(|state| match answer {
             Ok(devices) => {
-                // What was registered meanwhile may be counted twice, but never not at all.
+                // Devices registered meanwhile may be counted twice, but none is missed.
                 state.since -= before;
                 state.counted = Some((devices, begun));
                 Ok(())

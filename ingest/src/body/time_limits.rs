@@ -68,7 +68,7 @@ impl Watch {
             if Instant::now() >= end {
                 return Poll::Ready(wrong);
             }
-            // What has arrived meanwhile gives it more time.
+            // Bytes that arrived meanwhile give it more time.
             timer.as_mut().reset(end);
         }
     }

@@ -1,9 +1,9 @@
 //! The metrics of ingest. All names are here and in `levels`, with their units in them.
 //! `docs/metrics.md` says what each of them means.
 //!
-//! An accepted push needs no lookup: its handles are in [`Metrics`], and
-//! those of its app in the cached record of the app. What the service holds at a moment (pushes
-//! that wait, memory in use, cached apps) is read when it is published, and costs a push nothing.
+//! An accepted push needs no lookup: its handles are in [`Metrics`], and those of its app in the
+//! cached record of the app. Levels (pushes that wait, memory in use, cached apps) are read when
+//! they are published, and cost a push nothing.
 
 mod broker_refusals;
 mod http2_refusals;

@@ -1,4 +1,4 @@
-//! What waits for its batch, and the reasons why a publish may fail.
+//! A publish that waits for its batch, and the reasons why it may fail.
 
 use std::sync::Arc;
 

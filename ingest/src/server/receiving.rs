@@ -39,8 +39,8 @@ where
 {
     let mut body = Receiving { body, in_work, state: BodyArrival::Arrived };
     let reply = handlers.answer(head, &mut body).await;
-    // The handlers saw a body that ends early, which is not the client's mistake here. What an MQTT
-    // broker is told stays as it is: that its client may not.
+    // The handlers saw a body that ends early, which is not the client's mistake here. The answer
+    // to an MQTT broker stays as it is: its client may not.
     if body.state == BodyArrival::Evicted && reply.status() == StatusCode::BAD_REQUEST {
         return reply::rejected(&MAKES_ROOM);
     }

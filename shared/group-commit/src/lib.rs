@@ -62,7 +62,7 @@ pub enum Refused {
 
 /// The work that groups share.
 pub trait Work: Send + Sync + 'static {
-    /// What waits for its group. If it is dropped, it is not committed.
+    /// An entry that waits for its group. If it is dropped, it is not committed.
     type Entry: Send + 'static;
 
     /// Returns the size of an entry, always the same.

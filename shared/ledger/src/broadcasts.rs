@@ -39,7 +39,7 @@ pub trait OpenBroadcasts: Send + Sync {
     /// If the index did not answer.
     async fn unlist_broadcast(&self, message: &MessageId) -> Result<(), IndexError>;
 
-    /// The list, in one request. What this version cannot read is left out.
+    /// The list, in one request. Entries that this version cannot read are left out.
     ///
     /// # Errors
     /// If the index did not answer.

@@ -42,8 +42,8 @@ pub(super) struct Http1Body<'a> {
     to_come: ToCome,
     /// The rest of [`CONTINUE`] that is not written yet.
     to_write: Option<&'static [u8]>,
-    /// The number of bytes of the body itself that have come, with the head and over the stream. What frames
-    /// them counts against no memory, and so makes no read larger.
+    /// The number of bytes of the body itself that have come, with the head and over the stream. The framing
+    /// around them counts against no memory, so it makes no read larger.
     came: usize,
     buffer: BytesMut,
 }

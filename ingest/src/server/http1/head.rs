@@ -42,7 +42,7 @@ pub(super) struct Request<'a> {
     pub(super) framing: Framing,
     /// The connection ends with its answer.
     pub(super) is_last: bool,
-    /// Its answer has a body. That to HEAD has none.
+    /// Its answer has a body. The answer to HEAD has none.
     pub(super) answer_has_body: bool,
     /// The part that the handlers need.
     pub(super) head: Head<'a>,

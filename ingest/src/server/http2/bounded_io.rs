@@ -266,7 +266,7 @@ mod tests {
 
     const HEAD_TIME: Duration = Duration::from_secs(10);
     const PREFACE: [u8; 24] = [0; 24];
-    /// How many bytes of a head are sent first.
+    /// The number of bytes of a head that are sent first.
     const BEGINNING: usize = 20;
 
     /// A frame HEADERS that is a whole head.

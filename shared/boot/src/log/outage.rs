@@ -68,8 +68,8 @@ pub struct Ended {
 }
 
 impl Outage {
-    /// For a program that refuses a request when the server fails. That the outage is over is known
-    /// only after nothing has failed for [`QUIET`].
+    /// For a program that refuses a request when the server fails. The outage counts as over once
+    /// nothing has failed for [`QUIET`].
     pub fn of_refused_requests() -> Self {
         Self(Arc::new(Shared { quiet: QUIET, ..Shared::default() }))
     }

@@ -88,7 +88,7 @@ impl Traces {
         );
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
-            // Whether a span is made at all was decided before.
+            // The decision to make a span was taken before.
             .with_sampler(Sampler::AlwaysOn)
             .with_span_limits(SpanLimits {
                 max_events_per_span: MOST_OF_A_SPAN,

@@ -40,7 +40,7 @@ pub struct KeyWords {
     pub create: &'static str,
     /// The command that replaces a key.
     pub rotate: &'static str,
-    /// What follows if the file is lost.
+    /// The consequence of losing the file.
     pub lost: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What APNs answers: a status, and in the body a `reason` and the time since which a device is gone.
+//! The answers of APNs: a status, and in the body a `reason` and the time since which a device is gone.
 
 use http::StatusCode;
 use push_model::time::UnixMillis;

@@ -53,7 +53,7 @@ struct Body<'a> {
     data: Option<&'a BTreeMap<Text<'a>, Text<'a>>>,
 }
 
-/// What Apple defines.
+/// Apple's own part.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "kebab-case")]
 struct Aps<'a> {
@@ -80,7 +80,7 @@ struct Alert<'a> {
     body: Option<Cow<'a, str>>,
 }
 
-/// What the app reads: the parts of a notification that Apple has no field for.
+/// The part that the app reads: those of a notification that Apple has no field for.
 #[derive(Serialize, Default)]
 struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -89,8 +89,8 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// The client of a new connection from `peer`, which is `peer` unless it is a trusted proxy that
-    /// names another one. Of what comes over the connection, the header is read and nothing else.
+    /// The client of a new connection from `peer`, which is `peer` unless it is a trusted proxy that names
+    /// another one. Nothing but the header is read from the connection.
     ///
     /// # Errors
     /// If the client is not known.

@@ -92,7 +92,7 @@ pub(super) fn dictionary_cache() -> DictionaryCache {
     Cache::with_weighter(CACHED_APPS, CACHED_BYTES, ByBytes)
 }
 
-/// How often the connections changed: of the quick link and of the bulk link.
+/// The number of changes of the connections: of the quick link and of the bulk link.
 pub(super) type Connections = [u64; 2];
 
 /// The current connections. Both links count, because devices are registered on either.

@@ -106,7 +106,7 @@ fn update(
     now: UnixMillis,
 ) -> Result<Option<RegistrationEpoch>, StoreError> {
     let known = find(sql, app, &device.client_id, |found| {
-        // What cannot be read is replaced.
+        // An unreadable value is replaced.
         let transport = found.transport().unwrap_or(device.transport);
         Ok((transport, found.change().unwrap_or_default(), found.stamp()?.epoch()))
     })?;

@@ -1,7 +1,7 @@
 //! Policies of the server that make it drop messages or queues.
 //!
-//! An operator sets a policy for all queues of a pattern, often `.*`, and no client sees it. What a
-//! policy may do to our queues, and what holds against it:
+//! An operator sets a policy for all queues of a pattern, often `.*`, and no client sees it. The
+//! possible effects of a policy on our queues, and the protection against each:
 //! - `max-length`, `max-length-bytes`: all queues say that they refuse what does not fit, so a
 //!   publish is refused. Only a policy that sets `overflow` to `drop-head` as well goes before that.
 //! - that one, `message-ttl`, `delivery-limit`: what a lane or the queue of dead letters drops goes to a

@@ -38,7 +38,8 @@ pub(super) struct PendingDevice<'a> {
     pub(super) hash: ClientHash,
     pub(super) device: &'a Device,
     pub(super) codes: Codes,
-    /// When it registers. Of a device that is registered, only the time of renewal is used.
+    /// The time of its registration. For a device that is registered already, only the time of
+    /// renewal is used.
     pub(super) stamp: Stamp,
     /// Until when its codes may be written, in seconds of the server's clock.
     pub(super) not_after: u64,
