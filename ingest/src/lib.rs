@@ -1,5 +1,5 @@
 //! The front of the push service: takes pushes over HTTP, checks them, and answers 200 once the
-//! queue has them for good.
+//! queue has stored them durably.
 //!
 //! The life of a push: `server` reads a request within bounds of size and time, `head` is the part
 //! of its head that matters, `route` finds the handler, `handlers` checks the request in the order

@@ -6,7 +6,7 @@
 //! queue, which reads the entry every [`ClosingLimits::every`] until it was found closed twice.
 //! Once the message is past its deadline for [`ClosingLimits::write_off_after`] and the entry is
 //! still open, every partition that has not ended gets a last task: nothing is sent any more by
-//! then, and what is left is counted as unrecorded.
+//! then, and the remaining devices are counted as unrecorded.
 //!
 //! A push to named devices has no such message, which would cost more than the push. Its entry is
 //! *reported* as closed some time after its end ([`push_model::report`]).

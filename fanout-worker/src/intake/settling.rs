@@ -41,8 +41,8 @@ impl From<RetryError> for Requeue {
     }
 }
 
-/// Puts an envelope aside that cannot be read. One of a newer version is delayed instead, until a
-/// newer worker takes it.
+/// Puts an envelope aside that cannot be read. An envelope of a newer version is delayed instead,
+/// until a newer worker takes it.
 pub(super) async fn unreadable(
     context: &Context,
     lane: Lane,
@@ -75,10 +75,10 @@ pub(super) async fn put_aside(
     Ok(())
 }
 
-/// Tells the queue what became of a message. One that its worker could not finish is published anew
-/// to its lane if it was delivered often: each requeue counts as a delivery, and restarts of
-/// healthy workers must not make a message look like one that ends them. A failure here is
-/// harmless: the message is delivered again, and work that is saved is not repeated.
+/// Tells the queue what became of a message. A message that its worker could not finish is
+/// published anew to its lane if it was delivered often: each requeue counts as a delivery, and
+/// restarts of healthy workers must not make a message look like one that ends them. A failure here
+/// is harmless: the message is delivered again, and work that is saved is not repeated.
 pub(super) async fn settle(
     context: &Context,
     lane: Lane,

@@ -1,5 +1,5 @@
-//! Removes devices that their providers reported as gone, unless so many of the app's devices would go that
-//! something else must be wrong ([`push_model::gone`]).
+//! Removes devices that their providers reported as gone, unless this would remove so many of the app's
+//! devices that something else must be wrong ([`push_model::gone`]).
 
 use push_model::{
     app::AppKey,
@@ -13,7 +13,7 @@ use crate::{
     control::{hold::Hold, retrier::RetryError},
 };
 
-/// Counts these devices, and removes or keeps all of them. Those that are kept, or have registered again,
+/// Counts these devices, and removes or keeps all of them. Devices that are kept, or have registered again,
 /// are counted as failed by each message until they are removed.
 pub(super) async fn remove(
     context: &Context,

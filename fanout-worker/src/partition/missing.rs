@@ -20,8 +20,8 @@ use crate::{
 struct MissingEntry {
     /// The ledger remembers that it evicted the closed entry of this job.
     was_evicted: bool,
-    /// Entries of messages that were accepted as late as this one were evicted. This proves nothing
-    /// about this message, which may have waited in the queue all the time.
+    /// Entries of messages that were accepted at the same time as this one, or later, were evicted.
+    /// This proves nothing about this message, which may have waited in the queue all the time.
     is_within_evicted: bool,
     /// Its run went on when this task was published, and would have begun a lost entry again.
     is_detached: bool,
@@ -35,7 +35,7 @@ fn is_processed(missing: MissingEntry) -> bool {
     was_evicted || is_within_evicted && (is_detached || is_over)
 }
 
-/// Finds out whether a message without an entry has been processed.
+/// Determines whether a message without an entry has been processed.
 pub(crate) async fn was_processed(
     context: &Context,
     job: &Job,

@@ -5,9 +5,9 @@
 //! together they may register more than the quota allows: at most the new devices of the time for
 //! which a count is used.
 //!
-//! A device may be counted twice, if it is registered while the index counts; and one whose client
-//! goes away before it is known whether it was new counts as new. So before a registration is refused
-//! the index counts again, at most once in [`COUNT_PAUSE`].
+//! A device may be counted twice, if it is registered while the index counts; and a device whose client goes
+//! away before the answer counts as new. So before a registration is refused the index counts again, at most
+//! once in [`COUNT_PAUSE`].
 
 use std::{
     num::NonZeroU32,

@@ -1,4 +1,4 @@
-//! Failed logins: requests with a secret that is none of their app's, counted for each address.
+//! Failed logins: requests with a wrong secret for their app, counted for each address.
 //!
 //! A secret has 256 random bits and is not guessed. The work has to be bounded: each invented App
 //! ID would make the index look for an app. An address that has used up its failed logins costs the

@@ -28,7 +28,7 @@ pub(super) struct Gcra {
 }
 
 impl Gcra {
-    /// Allows so many events together, and then as many in each `period`.
+    /// Allows this many events together, and then as many in each `period`.
     pub(super) fn new(events: NonZeroU32, period: Duration) -> Self {
         let burst = nanos(period);
         Self { interval: (burst / u64::from(events.get())).max(1), burst }

@@ -273,7 +273,7 @@ impl Metrics {
         self.publish_seconds.observe_time(took);
     }
 
-    /// Counts pushes that waited for so long for the confirm of their message.
+    /// Counts pushes that waited this long for the confirm of their message.
     pub(crate) fn confirmed(&self, pushes: usize, waited: Duration) {
         let pushes = u64::try_from(pushes).unwrap_or(u64::MAX);
         self.push_wait_seconds.observe_many(waited.as_secs_f64(), pushes);

@@ -115,7 +115,8 @@ impl Publisher {
         answer_of(answered).await
     }
 
-    /// For at most `pushes` pushes of one request, whose jobs have about `bytes` bytes together.
+    /// Returns a builder for at most `pushes` pushes of one request, whose jobs have about `bytes`
+    /// bytes together.
     pub(crate) fn push_groups(&self, pushes: usize, bytes: usize) -> PushGroupBuilder {
         PushGroupBuilder::new(pushes, bytes, &self.settings)
     }
@@ -176,7 +177,8 @@ impl Publisher {
     }
 }
 
-/// Waits for the answer of a push. One that is dropped without an answer is not known to be stored.
+/// Waits for the answer of a push. A push that is dropped without an answer is not known to be
+/// stored.
 async fn answer_of(
     answered: oneshot::Receiver<Result<(), NotPublished>>,
 ) -> Result<(), NotPublished> {

@@ -1,8 +1,8 @@
 //! A request that waits for its body.
 //!
-//! Until its body is whole, nothing of a request was accepted, so its connection may be closed for
-//! another one: clients that send bodies slowly, however many they are, keep no other out. Noted is
-//! only a body that has not come with its head, from its first wait to its end, however it drips in.
+//! Until its body is complete, nothing of a request was accepted, so its connection may be closed for another
+//! one: clients that send bodies slowly, however many they are, keep no other client out. Only a body that
+//! did not come with its head is noted, from its first wait to its end.
 
 use std::{
     pin::Pin,
@@ -58,7 +58,7 @@ struct Receiving<'a, B> {
 enum BodyArrival {
     /// All that was asked for has arrived so far.
     Arrived,
-    /// It was waited for, and has not come to its end.
+    /// It was waited for, and is not complete.
     Waiting,
     /// The connection was closed for another one meanwhile.
     Evicted,

@@ -209,8 +209,8 @@ pub struct PublisherSettings {
     pub batch_bytes: usize,
     /// The most envelopes that wait for their confirm.
     pub window: usize,
-    /// The most pushes that wait for an envelope; one more is answered 503. Those of a batch
-    /// request are taken only while no more than half of this wait.
+    /// The most pushes that wait for an envelope; one more is answered 503. Pushes of a batch
+    /// request are taken only while at most half of this number wait.
     pub waiting: usize,
     /// The time that a push may wait for its confirm; then it is answered 503.
     pub timeout: Duration,

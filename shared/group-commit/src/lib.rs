@@ -108,8 +108,8 @@ impl<W: Work> GroupCommit<W> {
         Self { shared: Arc::new(Shared { limits, work, queue, drained }) }
     }
 
-    /// Appends entries, in their order and with no other between them. Those with which more than
-    /// `most_waiting` items would wait are refused. Once an entry is taken, it is committed even if
+    /// Appends entries, in their order and with no other between them. Entries that would make more
+    /// than `most_waiting` items wait are refused. Once an entry is taken, it is committed even if
     /// the caller goes.
     pub fn enqueue(&self, entries: impl IntoIterator<Item = W::Entry>, most_waiting: usize) {
         let mut refused = Vec::new();
@@ -132,7 +132,7 @@ impl<W: Work> GroupCommit<W> {
         self.shared.queue().waiting_items()
     }
 
-    /// Refuses all further entries. Those that wait are still committed, and wait for no others.
+    /// Refuses all further entries. Waiting entries are still committed, and wait for no others.
     pub fn close(&self) {
         let mut queue = self.shared.queue();
         queue.is_open = false;

@@ -62,7 +62,7 @@ pub enum AccountFault {
         /// The provider's code, or ours.
         code: &'static str,
     },
-    /// It will not work until the operator mends it.
+    /// It will not work until the operator fixes it.
     Stop {
         /// The provider's code, or ours.
         code: &'static str,

@@ -28,7 +28,7 @@ pub struct QueueCounts {
 /// of its consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionCounts {
-    /// Those that are open.
+    /// The open connections.
     pub open: u64,
     /// The connections that should be open.
     pub wanted: u64,
@@ -47,7 +47,7 @@ pub struct LaneCounts {
 }
 
 impl QueueCounts {
-    /// Those of a lane.
+    /// Returns the counts of a lane.
     pub fn lane(&self, lane: Lane) -> &LaneCounts {
         match lane {
             Lane::Jobs => &self.jobs,
@@ -87,7 +87,7 @@ impl HeadAge {
         self.published_after.fetch_max(published_at.0, Ordering::Relaxed);
     }
 
-    /// The bound at `now`, when so many messages were ready.
+    /// The bound at `now`, when this many messages were ready.
     pub(crate) fn bound(&self, ready: u64, now: UnixMillis) -> Duration {
         if ready == 0 {
             self.published_after.fetch_max(now.0, Ordering::Relaxed);

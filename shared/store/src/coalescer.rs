@@ -86,7 +86,7 @@ impl<C: Send + 'static, A: Send + 'static> Work for Calls<C, A> {
     async fn commit(&self, group: Vec<Self::Entry>) {
         let (calls, answers): (Vec<C>, Vec<_>) = group.into_iter().unzip();
         for (answer, told) in (self.run_group)(calls).await.into_iter().zip(answers) {
-            // Sending fails if the caller has gone; its call was made all the same.
+            // Sending fails if the caller has gone; its call was made nevertheless.
             let _ = told.send(answer);
         }
     }

@@ -99,7 +99,7 @@ impl IndexError {
         }
     }
 
-    /// Returns true if what was asked may have been done all the same.
+    /// Returns true if the request may have been carried out nevertheless.
     pub fn may_have_happened(&self) -> bool {
         matches!(self, Self::Unsure(_))
     }

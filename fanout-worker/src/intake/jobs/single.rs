@@ -1,8 +1,8 @@
 //! A job that is processed by itself: a broadcast, a push that was delivered again, or one that
 //! left its [`group`](super::group).
 //!
-//! A push to named devices and a small broadcast are one partition, which is sent at once. A larger
-//! broadcast is [shared](super::broadcast) with all workers.
+//! A push to named devices and a small broadcast are one partition, which is sent immediately. A
+//! larger broadcast is [shared](super::broadcast) with all workers.
 
 use push_model::{
     envelope::{Job, LateDevices, PartitionTask, encode_alone},

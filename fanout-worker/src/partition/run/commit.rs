@@ -177,8 +177,8 @@ impl ActiveRun<'_> {
         Ok(())
     }
 
-    /// Finds out why the ledger refused a step: an earlier try of it was saved, another worker owns
-    /// the partition now, or the ledger lost its last writes.
+    /// Determines why the ledger refused a step: an earlier try of it was saved, another worker
+    /// owns the partition now, or the ledger lost its last writes.
     async fn resolve_conflict(
         &mut self,
         intended: PartitionState,

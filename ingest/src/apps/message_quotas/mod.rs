@@ -107,7 +107,7 @@ struct KnownUsage {
 #[derive(Debug)]
 pub(crate) struct MessagePlaces {
     usage: Arc<MessageUsage>,
-    /// Those of a request are of one or two hours and kinds.
+    /// The counts of one request span one or two hours and kinds.
     hours: Vec<(UsageHour, UsageCounts)>,
 }
 

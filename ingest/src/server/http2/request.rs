@@ -171,7 +171,7 @@ impl Requests {
         mut body: StreamBody,
         mut respond: SendResponse<Bytes>,
     ) {
-        // It counts until the answer was written, and until what is left of the body was read.
+        // It counts until the answer was written and the rest of the body was read.
         let permit = Arc::new(permit);
         let (response, bytes) = reply.holding(Arc::clone(&permit)).into_http2();
         let is_end = is_head || bytes.is_empty();

@@ -117,7 +117,7 @@ impl Exporter {
     }
 }
 
-/// Logs that the collector fails, and that it does no more.
+/// Logs that the collector fails, and when it works again.
 #[derive(Debug, Default)]
 struct FailureLog {
     /// The time of the last log line about a failure.

@@ -331,9 +331,8 @@ impl<K: StoredKeys> StoredKeyFile<K> {
 }
 
 impl KeyFile {
-    /// The device that this login at an MQTT broker proves ([`KeySet::authenticate`]). A token of an
-    /// unknown key may be of one that another program signs with already, so the file is looked at
-    /// then, if it was not within the last second.
+    /// The device that this login at an MQTT broker proves ([`KeySet::authenticate`]). An unknown key may be
+    /// one that another program signs with already, so the file is read again, at most once a second.
     ///
     /// # Errors
     /// As [`KeySet::authenticate`].

@@ -120,7 +120,7 @@ pub struct UsageCounts {
     pub closed: i64,
     /// Until when one of the messages can wait.
     pub waits_until: UnixMillis,
-    /// Until when the ledger keeps entries of the hour.
+    /// The time until which the ledger keeps entries of the hour.
     pub kept_until: UnixMillis,
 }
 

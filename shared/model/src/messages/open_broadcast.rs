@@ -55,7 +55,8 @@ impl OpenBroadcast {
         bytes
     }
 
-    /// Reads what [`encode`](Self::encode) wrote. None if it is of another version, or damaged.
+    /// Reads what [`encode`](Self::encode) wrote. None if the version is another, or the bytes are
+    /// damaged.
     pub fn decode(message_id: MessageId, bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first()?;
         let (ends_at, rest) = rest.split_first_chunk()?;

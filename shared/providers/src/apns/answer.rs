@@ -24,7 +24,7 @@ macro_rules! reasons {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         enum Reason {
             $($reason,)*
-            /// One that is not documented.
+            /// A reason that is not documented.
             Other,
             /// A body without a reason.
             Missing,
@@ -122,7 +122,7 @@ pub(super) fn verdict(answer: &Answer<'_>) -> Verdict {
     }
 }
 
-/// Judges an answer without a reason that is known. One that has no reason at all may not be from APNs, so it
+/// Judges an answer without a reason that is known. An answer without a reason may not be from APNs, so it
 /// never refuses the message, stops the account or removes a device.
 fn by_status(status: StatusCode, reason: Reason, wait: Option<std::time::Duration>) -> Verdict {
     let code = reason.name();

@@ -178,8 +178,8 @@ fn alert<'a>(payload: &'a Payload<'_>, notification: &'a Notification<'_>) -> (A
     (aps, own)
 }
 
-/// Returns a collapse key as a header. One that a header cannot carry, or that is too long, is replaced by its
-/// hash, which is as much a name of the messages that replace each other.
+/// Returns a collapse key as a header. A name that a header cannot carry, or that is too long, is replaced by
+/// its hash, which names the same messages.
 fn collapse_id(key: &str) -> HeaderValue {
     let is_plain = (1..=MAX_COLLAPSE_KEY_LEN).contains(&key.len())
         && key.bytes().all(|byte| byte.is_ascii_graphic());

@@ -41,7 +41,7 @@ enum FcmCode {
     Unavailable,
     Internal,
     ThirdPartyAuthError,
-    /// One that is not documented.
+    /// A code that is not documented.
     Other,
 }
 

@@ -146,7 +146,7 @@ impl Given<'_> {
     }
 
     /// Returns true if a flag or a variable gives the other form of a setting, which replaces the
-    /// file's line for this form: `queue-url` for `queue-url-file`, or the other way round.
+    /// file's line for this form: `queue-url` for `queue-url-file`, or vice versa.
     fn replaces(&self, name: &str, settings: &BTreeMap<String, Setting>) -> bool {
         let other = match name.strip_suffix(OF_FILE) {
             Some(value) => value.to_owned(),

@@ -28,7 +28,7 @@ use crate::{
 struct Slots<'a> {
     sql: &'a Connection,
     app: i64,
-    /// The number of slots made so far, which is the number of the next one.
+    /// The number of slots made so far, which is also the number of the next slot.
     made: u32,
     most: u32,
 }

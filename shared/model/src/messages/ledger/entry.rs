@@ -25,7 +25,7 @@ pub struct NewEntry {
     pub expires_at: UnixMillis,
     /// The nonce of the job ([`Entry::dedup_nonce`]).
     pub dedup_nonce: u64,
-    /// Until when the entry is kept.
+    /// The time until which the entry is kept.
     pub keep_until: UnixMillis,
     /// The plan, if it is known without the index: a push to named devices has one partition. This
     /// saves a step of its own for the plan.
@@ -77,7 +77,7 @@ pub struct Entry {
     pub targeted: u64,
     /// Devices that have an outcome.
     pub outcomes: Outcomes,
-    /// Tries so far that gave no outcome.
+    /// Tries so far that ended without an outcome.
     pub retried: Retried,
 }
 

@@ -33,7 +33,7 @@ use crate::amqp::{
 };
 
 /// Range of the random number that chooses the first host. It is divisible by every number up to
-/// 10, so that among so many hosts each is equally likely.
+/// 10, so that among up to 10 hosts each is equally likely.
 const HOST_DRAWS: usize = 5040;
 
 /// The settings that reach the server; cheap to clone.

@@ -8,8 +8,8 @@
 //!   queue of its own, `{namespace}.dropped`. Any program takes it from there and publishes it again.
 //!   A `dead-letter-exchange` of a policy changes nothing, because the queues have their own. What a
 //!   delay queue drops only has a shorter delay.
-//! - `expires`: a queue without a consumer is deleted, with what is in it. Nothing can be done after that,
-//!   so it must be noticed before.
+//! - `expires`: a queue without a consumer is deleted with its messages. Nothing can be done after that, so
+//!   it must be noticed before.
 //!
 //! So each program keeps queues of its own as probes. One gets a message every [`PERIOD`], which
 //! must still be there [`PROBED`] later. One is not used, and must still be there after as

@@ -48,7 +48,7 @@ use crate::{
     },
 };
 
-/// A publish that is unconfirmed for so many times the publish timeout ends the session.
+/// A publish that is unconfirmed for this many times the publish timeout ends the session.
 const OVERDUE: u32 = 3;
 
 /// AMQP's delivery mode for messages that are written to disk.

@@ -79,7 +79,7 @@ struct ChangeRequest {
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
     count: usize,
-    /// Until when the codes of all of them may be written.
+    /// The time until which the codes of all of them may be written.
     not_after: Option<u64>,
 }
 

@@ -131,7 +131,7 @@ struct RegisterRequest {
     /// When the last of them registers. A segment's newest registration must not be earlier than
     /// that of any device in the segment; if it is later, counting only reads records needlessly.
     newest: UnixMillis,
-    /// Until when the codes of all of them may be written.
+    /// The time until which the codes of all of them may be written.
     not_after: u64,
 }
 
