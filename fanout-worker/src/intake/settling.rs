@@ -7,10 +7,9 @@ use push_model::{
     envelope::{BadEnvelope, Job, Task, Work, decode_job_envelope, encode_jobs},
     ledger::PriorDeliveries,
 };
-use push_queue::{Delivery, Lane};
+use push_queue::{Delivery, Lane, MAX_DELIVERIES};
 use tracing::{debug, error, info, warn};
 
-use super::isolation::ISOLATED_FROM;
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
@@ -20,6 +19,9 @@ use crate::{
 /// The delay of an envelope that a newer program wrote: during an upgrade, a worker of the new
 /// version can read it soon.
 const NEWER_VERSION_DELAY: Duration = Duration::from_secs(30);
+
+/// From this many deliveries on, an envelope is processed alone ([`isolation`](super::isolation)).
+pub(super) const ISOLATED_FROM: u32 = MAX_DELIVERIES / 4;
 
 /// Why a message is requeued instead of acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,7 +29,6 @@ use push_model::{ledger::Retention, secret::SecretHash};
 use push_tls::server::TlsSettings;
 
 pub use self::args::IngestArgs;
-use crate::body::TimeLimits;
 
 /// The default address for producers.
 pub const DEFAULT_LISTEN: &str = "0.0.0.0:8080";
@@ -123,13 +122,6 @@ pub struct HttpSettings {
     /// The proxies that may name the client of a connection or a request. The program reads the
     /// flag and fills this in.
     pub trusted_proxies: TrustedProxies,
-}
-
-impl HttpSettings {
-    /// Returns the time limits of a body.
-    pub(crate) const fn body_time(&self) -> TimeLimits {
-        TimeLimits { whole: self.body_timeout, least_rate: self.min_body_rate }
-    }
 }
 
 impl HttpSettings {

@@ -24,9 +24,6 @@ use super::permissions;
 /// Pause between attempts to lock. Shorter than any commit.
 const RETRY_PAUSE: Duration = Duration::from_micros(500);
 
-/// The end of the name of the lock file, behind that of the database.
-pub(super) const SUFFIX: &str = "-turn";
-
 #[derive(Debug)]
 pub(super) struct Turnstile(File);
 
@@ -44,7 +41,7 @@ impl Turnstile {
 
     pub(super) fn file(database: &Path) -> PathBuf {
         let mut path = OsString::from(database);
-        path.push(SUFFIX);
+        path.push(permissions::TURN_SUFFIX);
         path.into()
     }
 

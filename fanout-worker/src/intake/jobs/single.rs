@@ -28,8 +28,7 @@ use crate::{
         claim::{ClaimRequest, OwnedPartition},
         entry::{EntryOutcome, begin_entry},
         missing,
-        run::{DetachedRun, SentBatch, Start},
-        run_end::Continuation,
+        run::{Continuation, DetachedRun, SentBatch, Start},
     },
     spans,
 };

@@ -13,12 +13,8 @@ use push_model::ledger::{Advance, AdvanceOutcome, Claim, Counts, PartitionState}
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{ActiveRun, OpenPartition, PartitionRun};
-use crate::{
-    context::Context,
-    control::retrier::Answer,
-    partition::run_end::{Continuation, RunEnd, RunResult},
-};
+use super::{ActiveRun, Continuation, OpenPartition, PartitionRun, RunResult};
+use crate::{context::Context, control::retrier::Answer, partition::run_end::RunEnd};
 use push_transports::WaitGuard;
 
 /// A run after its queue message was settled, with the devices that it still waits for.

@@ -25,11 +25,13 @@
 //! - `sending`: the life of a batch: read, granted by the pace, sent, waited for
 //! - `open_batches`: batches that were handed over and are not answered yet
 //! - `commit`: saving its outcomes together with the checkpoint
+//! - `result`: how the run ended, and where the next message of the partition continues
 
 mod active;
 mod commit;
 mod detached;
 mod open_batches;
+mod result;
 mod sending;
 
 use std::sync::Arc;
@@ -48,13 +50,14 @@ use self::active::{ActiveRun, OpenPartition};
 pub(crate) use self::{
     detached::DetachedRun,
     open_batches::{Answered, OpenBatches},
+    result::{Continuation, RunResult},
 };
 use super::{
     batch::{Batch, DeviceSource},
     claim::{ClaimRequest, Claimant, OwnedPartition},
     classification::BatchResult,
     remaining::Remaining,
-    run_end::{RunEnd, RunResult},
+    run_end::RunEnd,
 };
 use crate::{
     context::Context,
