@@ -9,11 +9,11 @@ use push_boot::metrics::{ByApp, Histogram};
 use push_queue::Lane;
 
 use super::{
-    estimate::LastEstimate,
     handles::{
         AppCounters, AppOutcomeLabel, AudienceLabel, ByAudience, DeviceCounters, OutcomeLabel,
         ReasonLabel, RetryCounters, TransportCounters, TransportLabel,
     },
+    last_estimate::LastEstimate,
     removals::Removals,
 };
 

@@ -185,8 +185,8 @@ impl<W: Work> Shared<W> {
         drop(queue);
         let this = Arc::clone(this);
         runtime.spawn(async move {
-            let mut slot = Slot { shared: &this, is_starting: true, items: 0 };
-            while let Some(group) = slot.next_group() {
+            let mut place = Place { shared: &this, is_starting: true, items: 0 };
+            while let Some(group) = place.next_group() {
                 this.work.commit(group).await;
             }
         });
@@ -195,14 +195,14 @@ impl<W: Work> Shared<W> {
 
 /// A place among the groups in flight. Dropping it starts another group if one is due, even if the
 /// group in it panicked.
-struct Slot<'a, W: Work> {
+struct Place<'a, W: Work> {
     shared: &'a Arc<Shared<W>>,
     is_starting: bool,
     /// The items of the group in this place.
     items: usize,
 }
 
-impl<W: Work> Slot<'_, W> {
+impl<W: Work> Place<'_, W> {
     /// Ends the group in this place and takes the next one, if one is due.
     fn next_group(&mut self) -> Option<Vec<W::Entry>> {
         let shared = self.shared;
@@ -218,7 +218,7 @@ impl<W: Work> Slot<'_, W> {
     }
 }
 
-impl<W: Work> Drop for Slot<'_, W> {
+impl<W: Work> Drop for Place<'_, W> {
     fn drop(&mut self) {
         let mut queue = self.shared.queue();
         queue.end_group(self.items);
