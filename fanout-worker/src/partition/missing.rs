@@ -2,7 +2,7 @@
 //!
 //! A closed entry may be evicted to keep the ledger within its limit, even before the queue message
 //! that closed it is acknowledged. If that message is delivered again, nothing more may be sent: a
-//! crash repeats at most what was in flight. An entry may also be missing because no worker has
+//! crash repeats at most the batch in flight. An entry may also be missing because no worker has
 //! begun it or because the ledger lost it. Then the message must be sent.
 //!
 //! Losing a push is worse than repeating it. So a missing entry counts as evicted only if that is

@@ -77,7 +77,7 @@ pub(crate) struct HeadAge {
 }
 
 impl HeadAge {
-    /// For a program that begins to look at `now`: what is in the lane by then counts from then.
+    /// For a program that begins to look at `now`: messages in the lane by then count from then.
     pub(crate) fn new(now: UnixMillis) -> Self {
         Self { published_after: AtomicU64::new(now.0) }
     }

@@ -83,7 +83,7 @@ fn files(database: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The users besides the owner who have access to a database.
+/// The users other than the owner who have access to a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exposure {
     /// Its owner alone.

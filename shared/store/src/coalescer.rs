@@ -57,7 +57,7 @@ impl<C: Send + 'static, A: Send + 'static> Coalescer<C, A> {
     /// its group has started, and not made otherwise.
     ///
     /// # Errors
-    /// If its group ended without an answer; the call may have been made all the same.
+    /// If its group ended without an answer; the call may have been made nevertheless.
     pub async fn call(&self, call: C) -> Result<A, GroupAborted> {
         self.enqueue(call).await.map_err(|_| GroupAborted)
     }

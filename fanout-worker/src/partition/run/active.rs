@@ -112,7 +112,7 @@ impl ActiveRun<'_> {
         Some(Unsaved::from_nothing(state.checkpoint, leftovers, done.clone()))
     }
 
-    /// Returns what it leaves of the partition when it ends like this.
+    /// Returns the rest of the partition that it leaves when it ends like this.
     pub(super) fn remaining(&self, end: &RunEnd) -> Remaining {
         let Self { run, owned, from, found, .. } = self;
         match end {

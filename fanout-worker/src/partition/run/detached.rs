@@ -4,8 +4,8 @@
 //! is never answered has an outcome. In most cases the run has ended by then. A run that needs
 //! longer, because its broker is slow, renews its claim in time: the task finds the new claim and
 //! is delayed again. If the worker dies, the task finds the claim that it continues, and takes
-//! over. Until then this run owns the partition, so it tries again what is due and reads on at the
-//! app's pace, as it would with its queue message.
+//! over. Until then this run owns the partition, so it makes retries that are due and reads on at
+//! the app's pace, as it would with its queue message.
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@
 //! slot is the master's.
 //!
 //! A master that refuses is a failure of the whole, because an app has devices on all of them. A
-//! master that cannot be reached is not, as long as another one stores: what the others have goes
-//! on, a replica takes over, and until then the caller says that a part is away.
+//! master that cannot be reached is not, as long as another one stores: requests for keys on the
+//! others go on, a replica takes over, and until then the caller says that a part is away.
 
 use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 

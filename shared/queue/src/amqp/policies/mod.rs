@@ -78,7 +78,7 @@ impl Findings {
         self.0.insert((key, queue), now);
     }
 
-    /// Forgets what was not seen for a while.
+    /// Forgets findings that were not seen for a while.
     fn forget(&mut self, now: Instant) {
         self.0.retain(|_, seen| now.saturating_duration_since(*seen) < MEMORY);
     }
