@@ -122,8 +122,8 @@ impl Apps {
         Some(known)
     }
 
-    /// Forgets what is too old, and then halves of the apps that hold most, until a quarter of
-    /// the room is free: so this is seldom needed.
+    /// Forgets what is too old, and then the older halves of the apps that hold most, until a
+    /// quarter of the room is free: so this is seldom needed.
     fn make_room(&mut self, now: Instant) {
         let ids: Vec<AppId> = self.by_id.keys().cloned().collect();
         for app in &ids {
