@@ -259,7 +259,8 @@ fn of_devices(settings: &BrokerSettings) -> AdmissionLimits {
     let connections = settings.connections;
     AdmissionLimits {
         connections,
-        // One address alone must not use up what a small limit of descriptors leaves.
+        // One address alone must not use up the connections that a small limit of descriptors
+        // leaves.
         of_address: settings.address_connections.min(connections.div_ceil(2)),
         unauthenticated: UNAUTHENTICATED.min(connections.div_ceil(2)),
         unauthenticated_of_address: UNAUTHENTICATED_OF_ADDRESS.min(connections.div_ceil(4)),

@@ -1,5 +1,4 @@
-//! The broker's metrics. Values are read on collection, so no counter has to be kept in step with what
-//! it counts.
+//! The broker's metrics. Values are read on collection, so no counter has to be kept up to date.
 
 use std::{fmt, sync::Arc};
 

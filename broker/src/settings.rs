@@ -172,7 +172,7 @@ impl BrokerSettings {
         self.saving = Some(SavingSettings { data_dir: data_dir.to_owned(), interval });
     }
 
-    /// Serves no more connections than there are descriptors for.
+    /// Lowers the number of connections to what the descriptors allow.
     pub fn fit(&mut self, descriptors: Descriptors) {
         if descriptors.for_clients < self.connections {
             self.connections = descriptors.for_clients.max(1);
@@ -181,7 +181,7 @@ impl BrokerSettings {
         }
     }
 
-    /// Serves no more connections than there are descriptors for, of devices and of workers.
+    /// Lowers the numbers of connections of devices and of workers to what the descriptors allow.
     pub fn fit_both(&mut self, descriptors: Descriptors) {
         self.workers.connections =
             self.workers.connections.min(descriptors.for_clients.div_ceil(4));

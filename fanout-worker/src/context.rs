@@ -21,7 +21,6 @@ use push_queue::Queue;
 use tokio::sync::Notify;
 
 use crate::{
-    closed_messages::ClosedMessages,
     control::{
         Random,
         detachments::Detachments,
@@ -37,6 +36,7 @@ use crate::{
     dropped_copies::DroppedCopies,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
+    upkeep::closed_messages::ClosedMessages,
 };
 use push_transports::{Lifetime, Outgoing, Transports};
 

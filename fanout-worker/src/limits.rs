@@ -32,7 +32,7 @@ pub struct RunLimits {
 pub struct RetryLimits {
     /// Tries of a device, the first included.
     pub attempts: u32,
-    /// Devices of a partition that wait for another try before no more of it are read.
+    /// The number of devices waiting for another try from which on no more of a partition is read.
     pub backlog: u64,
 }
 

@@ -48,6 +48,8 @@ fn state(works: bool, why_not: &str) -> PartState {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use async_trait::async_trait;
     use push_model::device::{Target, TransportKind};
 
@@ -64,6 +66,10 @@ mod tests {
 
         async fn ready(&self) -> bool {
             false
+        }
+
+        fn longest_silence(&self) -> Duration {
+            Duration::ZERO
         }
 
         async fn close(&self) {}

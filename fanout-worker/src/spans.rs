@@ -15,7 +15,7 @@ use push_model::{
 use push_queue::Lane;
 use tracing::{Span, error_span, field::Empty, field::display};
 
-/// The span of a message that the queue delivers for the `deliveries`-th time. What it holds is
+/// The span of a message that the queue delivers for the `deliveries`-th time. Its contents are
 /// noted when it is decoded.
 pub(crate) fn delivery(lane: Lane, deliveries: u32) -> Span {
     error_span!(

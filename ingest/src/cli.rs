@@ -1,5 +1,5 @@
-//! The command line of `ingest`, in the library so that the manual and the completions that `pushctl`
-//! makes are of the same settings as the program's.
+//! The command line of `ingest`, in the library so that `pushctl` makes the manual and the completions from
+//! the settings of the program.
 
 use clap::Parser;
 use push_boot::{

@@ -21,7 +21,7 @@ pub(crate) struct Peer {
     proxies: Option<TrustedProxies>,
 }
 
-/// The client that a request is of.
+/// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sender {
     pub(crate) address: IpAddr,
@@ -35,7 +35,7 @@ impl Peer {
         Self { address, proxies }
     }
 
-    /// One that is no trusted proxy.
+    /// A peer that is no trusted proxy.
     #[cfg(test)]
     pub(crate) const fn client(address: IpAddr) -> Self {
         Self { address, proxies: None }

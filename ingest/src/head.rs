@@ -65,8 +65,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The head of an HTTP/2 request, with what the handlers need of it and nothing else. What h2 has made of
-/// a head takes many times the memory of the bytes that came, and keeps those too.
+/// The head of an HTTP/2 request, with what the handlers need of it and nothing else. h2's form of a head
+/// takes many times the memory of the bytes that came, and keeps those too.
 #[derive(Debug)]
 pub(crate) struct OwnedHead {
     method: Method,
@@ -83,8 +83,8 @@ static NEEDED: [HeaderName; 5] =
     [AUTHORIZATION, CONTENT_TYPE, CONTENT_ENCODING, IDEMPOTENCY_KEY, TRACEPARENT];
 
 impl OwnedHead {
-    /// Copies the head of a request of this client. Nothing is kept of one that is larger than `max` bytes, which is
-    /// answered by its size.
+    /// Copies the head of a request of this client. A head of more than `max` bytes is not kept: its request
+    /// is refused for its size.
     pub(crate) fn of<B>(request: &Request<B>, peer: &Peer, max: usize) -> Self {
         let (uri, headers) = (request.uri(), request.headers());
         let path = uri.path_and_query().map_or(0, |path| path.as_str().len());

@@ -85,6 +85,17 @@ impl<'a> Subject<'a> {
         Self { app, message: None, client: Some(client) }
     }
 
+    /// Returns the text for a caller whose request the store refused, or did not answer. Messages are in the
+    /// ledger, everything else is in the index.
+    const fn unavailable(&self, is_refused: bool) -> &'static str {
+        match (self.message, is_refused) {
+            (None, false) => "the device index is unavailable",
+            (None, true) => "the device index takes no changes now",
+            (Some(_), false) => "the ledger is unavailable",
+            (Some(_), true) => "the ledger takes no changes now",
+        }
+    }
+
     fn message_id(&self) -> Option<DisplayValue<&'a MessageId>> {
         self.message.map(display)
     }
@@ -101,12 +112,11 @@ impl IndexClient {
         subject: Subject<'_>,
         request: impl Future<Output = Result<T, IndexError>>,
     ) -> Result<T, Rejection> {
-        const UNAVAILABLE: Rejection = Rejection::Unavailable("the device index is unavailable");
-        const REFUSES: Rejection = Rejection::Unavailable("the device index takes no changes now");
         let answer = self.outage.ask(self.timeout, request).await;
         answer.map_err(|error| {
             self.log_failure(subject, &error);
-            if matches!(error, IndexError::Refused(_)) { REFUSES } else { UNAVAILABLE }
+            let is_refused = matches!(error, IndexError::Refused(_));
+            Rejection::Unavailable(subject.unavailable(is_refused))
         })
     }
 

@@ -1,5 +1,5 @@
 //! The front of the push service: takes pushes over HTTP, checks them, and answers 200 once the
-//! queue has them for good.
+//! queue has stored them durably.
 //!
 //! The life of a push: `server` reads a request within bounds of size and time, `head` is the part
 //! of its head that matters, `route` finds the handler, `handlers` checks the request in the order
@@ -112,7 +112,8 @@ pub async fn run_with_metrics(
     }
     let deadline = Instant::now() + drain_deadline;
     let cut_off = server.drain(deadline).await;
-    // What was handed to the publisher by then is published, even if its connection was cut off.
+    // A push that was handed to the publisher by then is published, even if its connection was cut
+    // off.
     publisher.finish(deadline).await;
     // Lost if the index does not answer in time.
     let written =

@@ -59,7 +59,7 @@ impl Listener {
     /// The address, with the actual port if the settings say 0.
     ///
     /// # Errors
-    /// If the system does not tell it.
+    /// If the operating system cannot report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }

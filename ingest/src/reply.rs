@@ -78,7 +78,7 @@ impl Reply {
         Self { body, ..self }
     }
 
-    /// Adds the headers that say what is left of an app's rate limit.
+    /// Adds the headers with the rest of an app's rate limit.
     pub(crate) fn put_rate(&mut self, rate: RateStatus) {
         self.headers.insert(RATELIMIT_LIMIT, rate.limit.into());
         self.headers.insert(RATELIMIT_REMAINING, rate.remaining.into());
@@ -152,7 +152,7 @@ impl Date {
 /// The body of the answer to an accepted push, before and behind its id.
 const ACCEPTED: [&str; 2] = [r#"{"status":200,"message":"OK","result":{"message_id":""#, r#""}}"#];
 
-/// The beginning of the warnings in that answer, which few have, and its end behind them.
+/// The beginning of the warnings in that answer, which few answers have, and the end after them.
 const WARNINGS: [&str; 2] = [r#"","warnings":"#, "}}"];
 
 /// Answers a push that is accepted, with warnings for its sender.

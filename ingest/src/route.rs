@@ -1,7 +1,7 @@
 //! Turns method and path into a route: every path of the contract, and nothing else.
 //!
-//! Segments are percent-decoded (RFC 3986: `%3A` and `:` are the same character). Whether the
-//! result is a valid identifier is checked later, by the handler that parses it.
+//! Segments are percent-decoded (RFC 3986: `%3A` and `:` are the same character). The handler that
+//! parses an identifier checks later that it is valid.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
 //! Decides which requests are traced.
 //!
 //! A caller that traces has decided already, and its decision holds: otherwise a trace would have
-//! holes. Of the other requests a share is traced. It is decided before anything else is done for
+//! holes. A share of the other requests is traced. It is decided before anything else is done for
 //! the request, so one that is not traced costs no span.
 
 use push_model::trace_parent::TraceParent;

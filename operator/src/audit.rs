@@ -50,9 +50,9 @@ pub async fn list(
     Ok(events)
 }
 
-/// Does something, and appends to the trail whether it was done. What was done is not undone if the
-/// trail cannot be written, but the call fails then, so that its caller learns of it. Without an
-/// index it is written to the log alone.
+/// Does something, and appends to the trail whether it was done. If the trail cannot be written,
+/// the change stays, but the call fails, so that its caller learns of it. Without an index it is
+/// written to the log alone.
 ///
 /// # Errors
 /// If it was not done, or not recorded.

@@ -3,9 +3,10 @@
 //!
 //! A use case is a function that takes an open store and returns a value. Values serialise to one JSON
 //! form. Long work reports progress as typed events to a callback. Nothing here prints, reads a
-//! command line or knows a terminal, so that another front end than `pushctl` can use it. Every
-//! function that changes something takes the [`audit::Actor`] who does it, and appends the change
-//! to the audit trail.
+//! command line or knows a terminal, so that another front end than `pushctl` can use it. A
+//! function that changes something takes the [`audit::Actor`] who does it, and appends the change to
+//! the audit trail, except those that register or remove single devices and those that import them: the
+//! trail would be full of them.
 //!
 //! - `app`: apps, their limits and secrets
 //! - `device`: devices of an app, their logins, import and export

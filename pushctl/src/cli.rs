@@ -23,7 +23,7 @@ use crate::{
     version = build_info::VERSION,
     long_version = build_info::LONG_VERSION,
     max_term_width = 100,
-    // What every command takes can be written behind its name, too.
+    // Flags of every command can be written behind its name, too.
     mut_args(|flag| flag.global(true))
 )]
 pub struct Cli {

@@ -108,7 +108,7 @@ fn of_git() -> Option<Source> {
             println!("cargo::rerun-if-changed={file}");
         }
     }
-    // What is missing would make cargo run this script each time.
+    // A missing file would make cargo run this script each time.
     for path in COMPILED.iter().filter(|path| Path::new(path).exists()) {
         println!("cargo::rerun-if-changed={path}");
     }

@@ -52,9 +52,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
     /// Returns the longest time for which a device that is never answered stays without an outcome, while
     /// its provider answers for others.
-    fn longest_silence(&self) -> Duration {
-        Duration::from_secs(60)
-    }
+    fn longest_silence(&self) -> Duration;
 
     /// Returns its connections to its provider, or `None` if it keeps none open.
     fn connections(&self) -> Option<Connections> {

@@ -43,5 +43,9 @@ impl Transport for Discard {
         true
     }
 
+    fn longest_silence(&self) -> Duration {
+        self.latency
+    }
+
     async fn close(&self) {}
 }

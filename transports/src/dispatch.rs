@@ -26,7 +26,7 @@ use super::{
 /// The transports that a worker was configured with.
 #[derive(Clone, Default)]
 pub struct Transports {
-    by_kind: BTreeMap<&'static str, Arc<dyn Transport>>,
+    by_kind: BTreeMap<TransportKind, Arc<dyn Transport>>,
     /// Deliveries to each transport that are waited for without their queue message.
     waiting: Arc<Waiting>,
 }
@@ -35,12 +35,18 @@ pub struct Transports {
 /// each push would wait for it a while, and pushes over other transports would queue up behind them.
 const JAMMED_FROM: usize = 64;
 
-#[derive(Debug, Default)]
-struct Waiting([AtomicUsize; TransportKind::ALL.len()]);
+#[derive(Debug)]
+struct Waiting(BTreeMap<TransportKind, AtomicUsize>);
 
 impl Waiting {
     fn of(&self, kind: TransportKind) -> Option<&AtomicUsize> {
-        self.0.get(TransportKind::ALL.iter().position(|of| *of == kind)?)
+        self.0.get(&kind)
+    }
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self(TransportKind::ALL.into_iter().map(|kind| (kind, AtomicUsize::new(0))).collect())
     }
 }
 
@@ -63,7 +69,7 @@ impl Transports {
     /// Adds the transport for devices of this kind.
     #[must_use]
     pub fn with(mut self, kind: TransportKind, transport: Arc<dyn Transport>) -> Self {
-        self.by_kind.insert(kind.name(), transport);
+        self.by_kind.insert(kind, transport);
         self
     }
 
@@ -94,7 +100,7 @@ impl Transports {
         sending: &Sending,
     ) {
         let waiting = self.waiting.of(kind).map_or(0, |waiting| waiting.load(Ordering::Relaxed));
-        let outcomes = match self.by_kind.get(kind.name()) {
+        let outcomes = match self.by_kind.get(&kind) {
             Some(_) if sending.is_hasty() && waiting >= JAMMED_FROM => {
                 vec![Outcome::Later(RetryReason::Busy, None); targets.len()]
             }
@@ -120,7 +126,7 @@ impl Transports {
 
     /// Returns every transport with its name.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, &Arc<dyn Transport>)> {
-        self.by_kind.iter().map(|(name, transport)| (*name, transport))
+        self.by_kind.iter().map(|(kind, transport)| (kind.name(), transport))
     }
 
     /// Notes that a delivery to this transport is waited for without its queue message.
@@ -135,7 +141,7 @@ impl Transports {
     /// count, because it reaches no device.
     pub async fn another_is_ready(&self, name: &str) -> bool {
         for (other, transport) in &self.by_kind {
-            let counts = *other != name && *other != TransportKind::Discard.name();
+            let counts = other.name() != name && *other != TransportKind::Discard;
             if counts && transport.ready().await {
                 return true;
             }
@@ -159,6 +165,36 @@ impl Transports {
 
 impl fmt::Debug for Transports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.by_kind.keys()).finish()
+        f.debug_set().entries(self.by_kind.keys().map(|kind| kind.name())).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Discard,
+        mqtt::{MqttSettings, MqttTransport},
+    };
+
+    #[tokio::test]
+    async fn the_transport_of_load_tests_does_not_lengthen_the_wait_for_a_silent_device() {
+        let broker = "mqtt://127.0.0.1:1".parse().unwrap();
+        let mqtt = MqttTransport::start(broker, MqttSettings::default());
+        let transports = Transports::default()
+            .with(TransportKind::Discard, Arc::new(Discard::default()))
+            .with(TransportKind::Mqtt, Arc::new(mqtt));
+        assert_eq!(transports.longest_silence(), Duration::from_millis(41_250));
+        transports.close().await;
+    }
+
+    #[test]
+    fn the_slowest_transport_says_how_long_a_silent_device_is_waited_for() {
+        let latency = Duration::from_secs(90);
+        let slow = Arc::new(Discard { latency });
+        let transports = Transports::default()
+            .with(TransportKind::Discard, Arc::new(Discard::default()))
+            .with(TransportKind::Webhook, slow);
+        assert_eq!(transports.longest_silence(), latency);
     }
 }

@@ -6,9 +6,9 @@ use rmqtt_codec::{v3, v5::ConnectAckReason};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectRefusal {
     BadCredentials,
-    /// The token is of an app that was removed.
+    /// The token belongs to an app that was removed.
     AppRemoved,
-    /// The token is of a device that was removed.
+    /// The token belongs to a device that was removed.
     DeviceRemoved,
     TokenExpired,
     /// The client wants what its login does not allow: to be another device, or to leave a will.

@@ -33,10 +33,10 @@ impl Sessions {
         }
     }
 
-    /// Ends what is no longer authorised, at intervals, while the sessions are in use: sessions of removed
-    /// apps and devices, connected or not, and connections whose token was signed by a key that has ended.
-    /// Where the index does not answer, sessions stay. This sweep waits for the index, so it runs apart
-    /// from the other one.
+    /// Ends sessions that are no longer authorised, at intervals, while the sessions are in use: sessions of
+    /// removed apps and devices, connected or not, and connections whose token was signed by a key that has
+    /// ended. Where the index does not answer, sessions stay. This sweep waits for the index, so it runs
+    /// apart from the other one.
     pub(crate) async fn sweep_unauthorised(
         sessions: Weak<Self>,
         devices: Arc<dyn DeviceAuthenticator>,

@@ -46,7 +46,7 @@ pub(crate) async fn list(context: &Context, job: &Job, entry: &Entry, plan: &Pla
     }
 }
 
-/// Notes what a run leaves of a partition.
+/// Notes the devices that a run leaves of a partition.
 pub(crate) async fn note_remaining(
     context: &Context,
     job: &Job,

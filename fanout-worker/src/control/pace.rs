@@ -53,7 +53,7 @@ impl PaceCache {
         retrier: &Retrier,
         hold: &Hold<'_>,
     ) -> Result<Option<NonZeroU32>, RetryError> {
-        Ok(retrier.ask_index(hold, || self.ask(app, index)).await?.value)
+        Ok(retrier.ask_store(hold, || self.ask(app, index)).await?.value)
     }
 
     /// Like [`Self::of`], without retries.
@@ -109,7 +109,7 @@ impl Allowance {
             let request = Acquire { devices, pace, class: self.class, now: clock() };
             async move { index.acquire_pace(app, &request).await }
         };
-        let grant = retrier.ask_index(hold, acquire).await?.value;
+        let grant = retrier.ask_store(hold, acquire).await?.value;
         self.next_at = grant.next_at;
         Ok(grant.granted)
     }

@@ -30,7 +30,7 @@ pub(crate) struct RateMeter {
 #[derive(Debug, Default)]
 struct Busy {
     runs: usize,
-    /// Until when the time is in `total`, while there are runs.
+    /// The time up to which `total` counts, while there are runs.
     counted_until: Option<Instant>,
     total: Duration,
 }

@@ -1,10 +1,10 @@
-//! Retrying while the index or the queue is unavailable or refuses.
+//! Retrying while a store (the index or the ledger) or the queue is unavailable or refuses.
 //!
 //! A worker pauses while a server is unavailable, and goes on when it answers again. The queue
 //! message that it works on stays unsettled meanwhile: a requeue would count as a failed delivery,
 //! and an outage would turn healthy messages into dead letters.
 //!
-//! RabbitMQ closes a channel whose delivery stays unsettled for 30 minutes. So retrying the index
+//! RabbitMQ closes a channel whose delivery stays unsettled for 30 minutes. So retrying a store
 //! ends when a message was held for [`Retrier::hold`], and the message is published anew with a
 //! delay. Retrying the queue has no such end, because without the queue the message cannot be
 //! handed on.
@@ -30,13 +30,13 @@ use crate::metrics::StoreRetries;
 pub(crate) enum RetryError {
     /// The worker is stopping.
     Interrupted,
-    /// The index was unavailable for as long as a message may be held.
+    /// A store was unavailable for as long as a message may be held.
     HoldExpired,
     /// Another try cannot help.
     Broken(String),
 }
 
-/// Retries requests to the index and the queue.
+/// Retries requests to the stores and the queue.
 #[derive(Clone)]
 pub(crate) struct Retrier {
     /// The pauses between tries.
@@ -47,13 +47,14 @@ pub(crate) struct Retrier {
     pub(crate) random: Random,
     /// Counts repeated requests.
     pub(crate) retries: StoreRetries,
-    /// The state of the index: available, or waited for.
+    /// The state of index and ledger, which are one store unless `--ledger-url` is set: available, or
+    /// waited for.
     pub(crate) index_outage: Outage,
     /// The state of the queue: available, or waited for to publish or consume.
     pub(crate) queue_outage: Outage,
 }
 
-/// The index's answer to the last try.
+/// A store's answer to the last try.
 #[derive(Debug)]
 pub(crate) struct Answer<T> {
     pub(crate) value: T,
@@ -71,9 +72,9 @@ impl Retrier {
         Hold::new(is_ours, self.hold, stopping)
     }
 
-    /// Makes a request until the index answers it. The first try is made even if the worker stops
+    /// Makes a request to the index or the ledger until it is answered. The first try is made even if the worker stops
     /// or has held the message for too long, so that a batch that was sent is saved if it can be.
-    pub(crate) async fn ask_index<T, F>(
+    pub(crate) async fn ask_store<T, F>(
         &self,
         hold: &Hold<'_>,
         step: impl Fn() -> F,
@@ -81,12 +82,12 @@ impl Retrier {
     where
         F: Future<Output = Result<T, IndexError>>,
     {
-        self.ask_index_with_permit(hold, || std::future::ready(()), step).await
+        self.ask_store_with_permit(hold, || std::future::ready(()), step).await
     }
 
-    /// Like [`Self::ask_index`], but each try waits for a permit. The permit is returned between
+    /// Like [`Self::ask_store`], but each try waits for a permit. The permit is returned between
     /// tries, because all other requests would otherwise wait as long as this one does.
-    pub(crate) async fn ask_index_with_permit<T, F, W>(
+    pub(crate) async fn ask_store_with_permit<T, F, W>(
         &self,
         hold: &Hold<'_>,
         permit: impl Fn() -> W,
@@ -250,7 +251,7 @@ mod tests {
             Ok(7)
         };
         let (started, retrier) = (Instant::now(), retrier());
-        let answer = retrier.ask_index(&hold(&CancellationToken::new()), step).await.unwrap();
+        let answer = retrier.ask_store(&hold(&CancellationToken::new()), step).await.unwrap();
         assert_eq!((answer.value, tries.get()), (7, 10));
         assert_eq!(retrier.retries.index.get(), 9);
         assert_eq!(started.elapsed(), ANSWER + Duration::from_millis(6_300 + 3 * 5_000));
@@ -261,7 +262,7 @@ mod tests {
     async fn an_index_that_is_unavailable_for_too_long_ends_the_wait() {
         let started = Instant::now();
         let step = async || Err::<(), _>(refused());
-        let error = retrier().ask_index(&hold(&CancellationToken::new()), step).await.unwrap_err();
+        let error = retrier().ask_store(&hold(&CancellationToken::new()), step).await.unwrap_err();
         assert_eq!(error, RetryError::HoldExpired);
         assert!(started.elapsed() >= retrier().hold);
     }
@@ -272,7 +273,7 @@ mod tests {
         let hold = hold(&stopping);
         for _ in 0..100 {
             let step = async || Err::<(), _>(refused());
-            let error = retrier().ask_index(&hold, step).await.unwrap_err();
+            let error = retrier().ask_store(&hold, step).await.unwrap_err();
             assert_eq!(error, RetryError::HoldExpired);
         }
         assert!(started.elapsed() < retrier().hold + retrier().policy.longest * 2);
@@ -325,10 +326,10 @@ mod tests {
     async fn stopping_ends_the_wait_and_what_is_broken_is_not_tried_again() {
         let stopping = CancellationToken::new();
         stopping.cancel();
-        let error = retrier().ask_index(&hold(&stopping), async || Err::<(), _>(unsure())).await;
+        let error = retrier().ask_store(&hold(&stopping), async || Err::<(), _>(unsure())).await;
         assert_eq!(error.unwrap_err(), RetryError::Interrupted);
         let broken = async || Err::<(), _>(IndexError::Corrupt("x".into()));
-        let error = retrier().ask_index(&hold(&CancellationToken::new()), broken).await;
+        let error = retrier().ask_store(&hold(&CancellationToken::new()), broken).await;
         assert_eq!(error.unwrap_err(), RetryError::Broken("x".into()));
     }
 }

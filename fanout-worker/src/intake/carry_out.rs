@@ -19,7 +19,7 @@ use crate::{
     broadcasts,
     context::Context,
     control::hold::Hold,
-    partition::{RunEnd, RunResult, run_end::Continuation},
+    partition::{RunEnd, RunResult, run::Continuation},
 };
 
 /// Decides on the queue message of a partition whose run ended, and publishes what remains of the

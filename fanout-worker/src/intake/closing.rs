@@ -6,7 +6,7 @@
 //! queue, which reads the entry every [`ClosingLimits::every`] until it was found closed twice.
 //! Once the message is past its deadline for [`ClosingLimits::write_off_after`] and the entry is
 //! still open, every partition that has not ended gets a last task: nothing is sent any more by
-//! then, and what is left is counted as unrecorded.
+//! then, and the remaining devices are counted as unrecorded.
 //!
 //! A push to named devices has no such message, which would cost more than the push. Its entry is
 //! *reported* as closed some time after its end ([`push_model::report`]).
@@ -48,7 +48,7 @@ pub(super) async fn check(
     let (job, plan, head) = (&task.job, task.plan.as_ref(), &task.job.head);
     let app = job.app();
     let read = || context.ledger.entry(&app, &head.message_id);
-    let entry = context.retrier.ask_index(hold, read).await?.value;
+    let entry = context.retrier.ask_store(hold, read).await?.value;
     let may_be_evicted = context.now().plus(context.run.clock_allowance) > context.deadline(head);
     if entry.is_none() && may_be_evicted && was_evicted(context, job, hold).await? {
         context.metrics.closing_check("forgotten");
@@ -58,13 +58,13 @@ pub(super) async fn check(
     }
     // An entry that holds nothing but a recall was not begun: it counts as missing.
     let mut entry = entry.filter(|entry| entry.dedup_nonce.is_some());
-    // If the index lost the plan alone, the entry cannot close before the plan is fixed again.
+    // If the ledger lost the plan alone, the entry cannot close before the plan is fixed again.
     if let (Some(entry), Some(plan)) = (&mut entry, plan)
         && entry.plan.is_none()
         && entry.dedup_nonce == Some(job.dedup_nonce)
     {
         let fix = || context.ledger.plan(&app, &head.message_id, plan);
-        entry.plan = context.retrier.ask_index(hold, fix).await?.value;
+        entry.plan = context.retrier.ask_store(hold, fix).await?.value;
     }
     // If another copy of the message holds the entry, that copy has a check of its own.
     let is_done = |entry: &Entry| entry.is_closed() || entry.dedup_nonce != Some(job.dedup_nonce);
@@ -103,8 +103,8 @@ pub(super) async fn check(
     next(context, job, plan, ClosingCheck { closed: false }, hold).await
 }
 
-/// Counts that the entry was found closed for the first time. That of a broadcast of one partition
-/// was counted when the partition ended.
+/// Counts that the entry was found closed for the first time. A broadcast of one partition was
+/// counted when its partition ended.
 fn count_closed(context: &Context, task: &Task, check: ClosingCheck) {
     if !check.closed && task.plan.as_ref().is_some_and(|plan| plan.partitions.len() > 1) {
         context.closed.count(&task.job);
@@ -113,11 +113,11 @@ fn count_closed(context: &Context, task: &Task, check: ClosingCheck) {
 
 /// Returns true if a missing entry was evicted to keep the ledger within its bound. The entry of a
 /// broadcast is never evicted before its message has expired, so one that is missing earlier was
-/// lost by the index.
+/// lost by the ledger.
 async fn was_evicted(context: &Context, job: &Job, hold: &Hold<'_>) -> Result<bool, RetryError> {
     let app = job.app();
     let read = || context.ledger.evicted_until(&app, &job.head.message_id);
-    let until = context.retrier.ask_index(hold, read).await?.value;
+    let until = context.retrier.ask_store(hold, read).await?.value;
     Ok(until.is_some_and(|until| job.head.accepted_at <= until))
 }
 
@@ -135,7 +135,7 @@ async fn close(
         if state.is_ended() {
             continue;
         }
-        warn!(partition = number, "the index lost how a partition ended");
+        warn!(partition = number, "the ledger lost how a partition ended");
         let publish = async || {
             let work = Work::Partition(PartitionTask {
                 partition: number,

@@ -30,16 +30,15 @@ pub(super) enum Disposition {
 }
 
 impl Disposition {
-    /// Returns the value of the label `verdict` in metrics. It is published, so it does not change
-    /// with the variant's name.
+    /// Returns the value of the label `disposition` in metrics.
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::Accept => "ack",
+            Self::Accept => "accept",
             Self::Continue => "continue",
             Self::PutOff(_) => "put_off",
-            Self::Wait(_) => "pace",
-            Self::Requeue => "stand_by",
-            Self::Reject(_) => "dead",
+            Self::Wait(_) => "wait",
+            Self::Requeue => "requeue",
+            Self::Reject(_) => "reject",
         }
     }
 }
@@ -73,7 +72,7 @@ pub(super) fn decide(
         // failed delivery.
         RunEnd::Yielded | RunEnd::Interrupted => Disposition::Continue,
         RunEnd::TransportUnavailable | RunEnd::Crowded => Disposition::PutOff(delay.min(in_time)),
-        RunEnd::IndexUnavailable | RunEnd::Contended => Disposition::PutOff(delay),
+        RunEnd::StoreUnavailable | RunEnd::Contended => Disposition::PutOff(delay),
         RunEnd::Paced(until) | RunEnd::RetryDue(until) => {
             Disposition::Wait(until.since(now).min(in_time))
         }
@@ -119,7 +118,7 @@ mod tests {
     #[test]
     fn what_cannot_be_counted_now_is_not_tried_at_once_again() {
         assert_eq!(
-            decided(RunEnd::IndexUnavailable, 500),
+            decided(RunEnd::StoreUnavailable, 500),
             Disposition::PutOff(Duration::from_secs(60))
         );
     }

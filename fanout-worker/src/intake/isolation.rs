@@ -20,13 +20,10 @@ use tracing::{Instrument as _, warn};
 
 use super::{
     jobs,
-    settling::{Requeue, put_aside, settle},
+    settling::{ISOLATED_FROM, Requeue, put_aside, settle},
     tasks,
 };
 use crate::{context::Context, control::hold::Hold, in_work::InWork, spans};
-
-/// From this many deliveries on, an envelope is processed alone.
-pub(super) const ISOLATED_FROM: u32 = MAX_DELIVERIES / 4;
 
 /// From this many deliveries on in the isolated lane, an envelope of several pushes is cut into one
 /// for each of them.

@@ -3,7 +3,7 @@
 //! The queue's prefetch is the only bound needed: there are never more handlers than unsettled
 //! deliveries.
 //!
-//! - here: takes messages from a lane and gives each to a handler
+//! - here: takes messages from a lane, has each processed, and settles it
 //! - `jobs`: the job lane: envelopes of accepted pushes
 //! - `tasks`: the task lane: partitions of messages, and closing checks
 //! - `closing`: the check that the ledger entry of a broadcast closes
@@ -22,10 +22,11 @@ mod tasks;
 
 use std::sync::Arc;
 
-use push_queue::{Lane, QueueError};
+use push_queue::{Delivery, Lane, QueueError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
+use self::{isolation::isolate, settling::settle};
 use crate::{context::Context, in_work::InWork, lane_health::LaneHealth, spans};
 
 /// Consumes a lane until the worker stops.
@@ -56,12 +57,24 @@ pub(crate) async fn consume(
         );
         let (context, stopping) = (context.clone(), stopping.clone());
         let handle = async move {
-            match lane {
-                Lane::Jobs => jobs::handle(&context, delivery, &stopping).await,
-                Lane::Tasks | Lane::Isolated => tasks::handle(&context, delivery, &stopping).await,
-            }
+            handle(&context, lane, delivery, &stopping).await;
             drop(guards);
         };
         handlers.spawn(handle.instrument(span));
     }
+}
+
+/// Processes one message and settles it.
+async fn handle(context: &Context, lane: Lane, delivery: Delivery, stopping: &CancellationToken) {
+    let _interactive = (lane == Lane::Jobs).then(|| context.priority.interactive());
+    let is_ours = || delivery.is_ours();
+    let hold = context.retrier.hold(&is_ours, stopping);
+    let result = match isolate(context, lane, &delivery, &hold).await {
+        Some(result) => result,
+        None => match lane {
+            Lane::Jobs => jobs::process(context, &delivery, &hold).await,
+            Lane::Tasks | Lane::Isolated => tasks::process(context, &delivery, &hold).await,
+        },
+    };
+    settle(context, lane, delivery, result).await;
 }

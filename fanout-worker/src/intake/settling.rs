@@ -7,10 +7,9 @@ use push_model::{
     envelope::{BadEnvelope, Job, Task, Work, decode_job_envelope, encode_jobs},
     ledger::PriorDeliveries,
 };
-use push_queue::{Delivery, Lane};
+use push_queue::{Delivery, Lane, MAX_DELIVERIES};
 use tracing::{debug, error, info, warn};
 
-use super::isolation::ISOLATED_FROM;
 use crate::{
     context::Context,
     control::{hold::Hold, retrier::RetryError},
@@ -20,6 +19,9 @@ use crate::{
 /// The delay of an envelope that a newer program wrote: during an upgrade, a worker of the new
 /// version can read it soon.
 const NEWER_VERSION_DELAY: Duration = Duration::from_secs(30);
+
+/// From this many deliveries on, an envelope is processed alone ([`isolation`](super::isolation)).
+pub(super) const ISOLATED_FROM: u32 = MAX_DELIVERIES / 4;
 
 /// Why a message is requeued instead of acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub(super) enum Requeue {
     Superseded,
 }
 
-/// For steps that another try can help. What can never be read is put aside before it gets here.
+/// For steps that another try can help. A message that can never be read was put aside before.
 impl From<RetryError> for Requeue {
     fn from(error: RetryError) -> Self {
         if let RetryError::Broken(reason) = error {
@@ -41,8 +43,8 @@ impl From<RetryError> for Requeue {
     }
 }
 
-/// Puts an envelope aside that cannot be read. One of a newer version is delayed instead, until a
-/// newer worker takes it.
+/// Puts an envelope aside that cannot be read. An envelope of a newer version is delayed instead,
+/// until a newer worker takes it.
 pub(super) async fn unreadable(
     context: &Context,
     lane: Lane,
@@ -75,10 +77,10 @@ pub(super) async fn put_aside(
     Ok(())
 }
 
-/// Tells the queue what became of a message. One that its worker could not finish is published anew
-/// to its lane if it was delivered often: each requeue counts as a delivery, and restarts of
-/// healthy workers must not make a message look like one that ends them. A failure here is
-/// harmless: the message is delivered again, and work that is saved is not repeated.
+/// Tells the queue what became of a message. A message that its worker could not finish is
+/// published anew to its lane if it was delivered often: each requeue counts as a delivery, and
+/// restarts of healthy workers must not make a message look like one that ends them. A failure here
+/// is harmless: the message is delivered again, and work that is saved is not repeated.
 pub(super) async fn settle(
     context: &Context,
     lane: Lane,

@@ -3,14 +3,12 @@
 
 use push_model::envelope::{LateDevices, PartitionTask, Task, Work};
 use push_queue::{Delivery, Lane};
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use super::{
     carry_out::carry_out,
     closing,
-    isolation::isolate,
-    settling::{Requeue, put_aside, settle, unreadable},
+    settling::{Requeue, put_aside, unreadable},
 };
 use crate::{
     context::Context,
@@ -19,17 +17,7 @@ use crate::{
     spans,
 };
 
-/// Processes one task and settles its message.
-pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
-    let is_ours = || delivery.is_ours();
-    let hold = context.retrier.hold(&is_ours, stopping);
-    let result = match isolate(context, Lane::Tasks, &delivery, &hold).await {
-        Some(result) => result,
-        None => process(context, &delivery, &hold).await,
-    };
-    settle(context, Lane::Tasks, delivery, result).await;
-}
-
+/// Processes one task.
 pub(super) async fn process(
     context: &Context,
     delivery: &Delivery,

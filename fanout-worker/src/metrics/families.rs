@@ -9,11 +9,11 @@ use push_boot::metrics::{ByApp, Histogram};
 use push_queue::Lane;
 
 use super::{
-    estimate::LastEstimate,
     handles::{
         AppCounters, AppOutcomeLabel, AudienceLabel, ByAudience, DeviceCounters, OutcomeLabel,
         ReasonLabel, RetryCounters, TransportCounters, TransportLabel,
     },
+    last_estimate::LastEstimate,
     removals::Removals,
 };
 
@@ -26,7 +26,7 @@ const RUN_ENDS: [&str; 14] = [
     "yielded",
     "crowded",
     "transport_unavailable",
-    "index_unavailable",
+    "store_unavailable",
     "paced",
     "retry_due",
     "detached",
@@ -38,7 +38,7 @@ const RUN_ENDS: [&str; 14] = [
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct DispositionLabel {
     /// The label's published name.
-    pub(super) verdict: &'static str,
+    pub(super) disposition: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -188,8 +188,8 @@ impl Families {
         registry.register("store_retries", help, self.store_retries.clone());
         let help = "Runs on partitions, by how they ended";
         registry.register("runs", help, self.run_ends.clone());
-        let help = "Runs on partitions, by what followed";
-        registry.register("turns", help, self.dispositions.clone());
+        let help = "Runs on partitions, by what happened to their queue message";
+        registry.register("dispositions", help, self.dispositions.clone());
         registry.register("in_work", "Queue messages in work", self.in_work.clone());
         registry.register("dead_letters", "Messages put aside", self.dead.clone());
         let help = "Queue messages that were delivered often and are processed alone";

@@ -85,7 +85,7 @@ pub(super) struct AppCounters {
 }
 
 impl AppCounters {
-    /// Those of each app, up to a limit.
+    /// The handles of each app, up to a limit.
     pub(super) fn by_app(limit: usize, family: Family<AppOutcomeLabel, Counter>) -> ByApp<Self> {
         ByApp::new(limit, move |app| {
             let of = |outcome| {

@@ -6,9 +6,9 @@
 //! label values are known beforehand has its series from the start, because Prometheus sees no
 //! increase in a series that begins with its first count.
 
-mod estimate;
 mod families;
 mod handles;
+mod last_estimate;
 mod removals;
 
 use std::{sync::Arc, time::Duration};
@@ -27,10 +27,10 @@ use push_model::{
 };
 use push_queue::Lane;
 
-pub(crate) use self::estimate::Estimate;
 use self::families::{
     BodyLabel, DispositionLabel, EndLabel, EntryStateLabel, Families, LaneLabel, StoreLabel,
 };
+pub(crate) use self::last_estimate::Estimate;
 use push_transports::Outcome;
 
 /// Default number of apps that have metrics of their own.
@@ -141,7 +141,7 @@ impl Metrics {
 
     /// Counts runs by the name of the disposition that followed.
     pub(crate) fn runs(&self, disposition: &'static str, count: u64) {
-        let label = DispositionLabel { verdict: disposition };
+        let label = DispositionLabel { disposition };
         self.0.dispositions.get_or_create(&label).inc_by(count);
     }
 

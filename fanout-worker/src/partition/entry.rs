@@ -6,7 +6,7 @@
 //! later expiry, and the first copy expires before it was sent to any device, the second takes the
 //! entry over.
 //!
-//! An open entry does not prove that a worker has the first copy, because the index may have lost
+//! An open entry does not prove that a worker has the first copy, because the ledger may have lost
 //! how the copy ended. So the second copy waits until the first has expired, and then claims its
 //! partitions. If that succeeds, the first copy can no longer be saved or sent.
 //!
@@ -101,7 +101,7 @@ pub(crate) async fn begin_entry(
     let entry = loop {
         tries += 1;
         let begin = || context.ledger.begin(&new);
-        let Some(entry) = context.retrier.ask_index(hold, begin).await?.value else {
+        let Some(entry) = context.retrier.ask_store(hold, begin).await?.value else {
             return Ok(EntryOutcome::Evicted);
         };
         match entry.dedup_nonce {
@@ -148,7 +148,7 @@ pub(crate) async fn begin_entry(
         None => {
             let app = job.app();
             let transports = || context.index.transports(&app);
-            let extents = context.retrier.ask_index(hold, transports).await?.value;
+            let extents = context.retrier.ask_store(hold, transports).await?.value;
             let extents = extents.iter().map(|extent| (extent.transport, &*extent.ranges));
             let extents: Vec<_> = extents.collect();
             let PlanLimits { partitions, min_slots } = context.plan;
@@ -158,7 +158,7 @@ pub(crate) async fn begin_entry(
     let app = job.app();
     let fix = || context.ledger.plan(&app, &head.message_id, &plan);
     // `None`: the entry was lost just now. The claim, which comes next, begins it again.
-    let plan = context.retrier.ask_index(hold, fix).await?.value.unwrap_or(plan);
+    let plan = context.retrier.ask_store(hold, fix).await?.value.unwrap_or(plan);
     Ok(EntryOutcome::Ours(Box::new(entry), plan))
 }
 
@@ -181,7 +181,7 @@ fn ends_after(job: &Job, entry: &Entry) -> bool {
 }
 
 /// Returns true if, by its entry, the copy that holds the entry may end before any device was sent
-/// to. The copy need not be in work: the index may have lost how it ended.
+/// to. The copy need not be in work: the ledger may have lost how it ended.
 fn may_end_unsent(entry: &Entry, job: &Job) -> bool {
     let is_unsent = entry.is_unsent() || awaits_answer(entry) || is_partly_taken(entry, job);
     !entry.is_closed() && ends_after(job, entry) && is_unsent
@@ -250,7 +250,7 @@ async fn take_over(
             keep_until: None,
         };
         let advance = || context.ledger.advance(&app, message, &step);
-        let claimed = context.retrier.ask_index(hold, advance).await?.value;
+        let claimed = context.retrier.ask_store(hold, advance).await?.value;
         if claimed != (AdvanceOutcome::Saved { recalled: false }) {
             return Ok(false);
         }

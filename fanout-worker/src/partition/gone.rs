@@ -1,5 +1,5 @@
-//! Removes devices that their providers reported as gone, unless so many of the app's devices would go that
-//! something else must be wrong ([`push_model::gone`]).
+//! Removes devices that their providers reported as gone, unless this would remove so many of the app's
+//! devices that something else must be wrong ([`push_model::gone`]).
 
 use push_model::{
     app::AppKey,
@@ -13,7 +13,7 @@ use crate::{
     control::{hold::Hold, retrier::RetryError},
 };
 
-/// Counts these devices, and removes or keeps all of them. Those that are kept, or have registered again,
+/// Counts these devices, and removes or keeps all of them. Devices that are kept, or have registered again,
 /// are counted as failed by each message until they are removed.
 pub(super) async fn remove(
     context: &Context,
@@ -25,23 +25,23 @@ pub(super) async fn remove(
     let devices = u64::try_from(gone.len()).unwrap_or(u64::MAX);
     let now = context.now();
     let count = || index.count_gone(app, devices, limit.window, now);
-    let reports = retrier.ask_index(hold, count).await?.value;
+    let reports = retrier.ask_store(hold, count).await?.value;
     let of = if limit.depends_on_devices(&reports, now) {
-        retrier.ask_index(hold, || index.count_devices(app)).await?.value
+        retrier.ask_store(hold, || index.count_devices(app)).await?.value
     } else {
         0
     };
     match limit.decide(&reports, of, now) {
         GoneDecision::Remove => {
             let removal = || index.remove_devices(app, gone, context.now());
-            let removed = retrier.ask_index(hold, removal).await?.value;
+            let removed = retrier.ask_store(hold, removal).await?.value;
             let removed = removed.into_iter().filter(|removed| *removed).count();
             metrics.gone_removed(app, u64::try_from(removed).unwrap_or(u64::MAX));
         }
         GoneDecision::Keep(until) => metrics.gone_kept(app, devices, until),
         GoneDecision::Stop(until) => {
             let stop = || index.stop_removals(app, reports.stopped_until, until);
-            if retrier.ask_index(hold, stop).await?.value {
+            if retrier.ask_store(hold, stop).await?.value {
                 let GoneReports { reported, .. } = reports;
                 warn!(
                     %app,

@@ -2,8 +2,8 @@
 //!
 //! A closed entry may be evicted to keep the ledger within its limit, even before the queue message
 //! that closed it is acknowledged. If that message is delivered again, nothing more may be sent: a
-//! crash repeats at most what was in flight. An entry may also be missing because no worker has
-//! begun it or because the index lost it. Then the message must be sent.
+//! crash repeats at most the batch in flight. An entry may also be missing because no worker has
+//! begun it or because the ledger lost it. Then the message must be sent.
 //!
 //! Losing a push is worse than repeating it. So a missing entry counts as evicted only if that is
 //! certain, or if nothing would be sent anyway. It is certain if the ledger remembers it, which it looks
@@ -20,8 +20,8 @@ use crate::{
 /// The facts about a message without an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MissingEntry {
-    /// Entries of messages that were accepted as late as this one were evicted. That proves nothing
-    /// about this message, which may have waited in the queue all the time.
+    /// Entries of messages that were accepted at the same time as this one, or later, were evicted.
+    /// This proves nothing about this message, which may have waited in the queue all the time.
     is_within_evicted: bool,
     /// Its run went on when this task was published, and would have begun a lost entry again.
     is_detached: bool,
@@ -40,7 +40,7 @@ pub(crate) fn is_over(context: &Context, job: &Job) -> bool {
     context.now() > context.deadline(&job.head).plus(context.run.clock_allowance)
 }
 
-/// Finds out whether a message without an entry has been processed.
+/// Determines whether a message without an entry has been processed.
 pub(crate) async fn was_processed(
     context: &Context,
     job: &Job,
@@ -51,7 +51,7 @@ pub(crate) async fn was_processed(
     let is_over = is_over(context, job);
     let is_within_evicted = (is_detached || is_over) && {
         let read = || context.ledger.evicted_until(&app, &head.message_id);
-        let until = context.retrier.ask_index(hold, read).await?.value;
+        let until = context.retrier.ask_store(hold, read).await?.value;
         until.is_some_and(|until| head.accepted_at <= until)
     };
     Ok(is_processed(MissingEntry { is_within_evicted, is_detached, is_over }))

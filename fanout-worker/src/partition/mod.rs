@@ -10,7 +10,7 @@
 //! - `gone`: removes devices that their providers reported as gone
 //! - `remaining`: how many devices are left (pure)
 //! - `leftovers`: which devices are tried again, and when (pure)
-//! - `run_end`: how a run ended, and where the next one continues
+//! - `run_end`: how a run ended
 
 pub(crate) mod batch;
 pub(crate) mod claim;
@@ -21,9 +21,9 @@ mod leftovers;
 pub(crate) mod missing;
 pub(crate) mod remaining;
 pub(crate) mod run;
-pub(crate) mod run_end;
+mod run_end;
 
 pub(crate) use self::{
-    run::PartitionRun,
-    run_end::{RunEnd, RunResult},
+    run::{PartitionRun, RunResult},
+    run_end::RunEnd,
 };

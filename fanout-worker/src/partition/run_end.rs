@@ -1,13 +1,7 @@
-//! The end of a run on a partition, and where the next message of the partition continues.
+//! The end of a run on a partition.
 
-use push_model::{
-    device::TransportKind,
-    envelope::Unsaved,
-    ledger::{Claim, PriorDeliveries},
-    time::UnixMillis,
-};
+use push_model::time::UnixMillis;
 
-use super::{claim::ClaimRequest, remaining::Remaining, run::DetachedRun};
 use crate::control::retrier::RetryError;
 
 /// The reason why a run on a partition ended.
@@ -27,8 +21,8 @@ pub(crate) enum RunEnd {
     Crowded,
     /// A transport is unavailable; nothing was sent since the checkpoint.
     TransportUnavailable,
-    /// The index was unavailable for as long as a message may be held.
-    IndexUnavailable,
+    /// The index or the ledger was unavailable for as long as a message may be held.
+    StoreUnavailable,
     /// The app's pace is used up until this time.
     Paced(UnixMillis),
     /// Devices are to be tried again at this time, and nothing is to be done before.
@@ -56,7 +50,7 @@ impl RunEnd {
             Self::Yielded => "yielded",
             Self::Crowded => "crowded",
             Self::TransportUnavailable => "transport_unavailable",
-            Self::IndexUnavailable => "index_unavailable",
+            Self::StoreUnavailable => "store_unavailable",
             Self::Paced(_) => "paced",
             Self::RetryDue(_) => "retry_due",
             Self::Detached(_) => "detached",
@@ -71,49 +65,8 @@ impl From<RetryError> for RunEnd {
     fn from(error: RetryError) -> Self {
         match error {
             RetryError::Interrupted => Self::Interrupted,
-            RetryError::HoldExpired => Self::IndexUnavailable,
+            RetryError::HoldExpired => Self::StoreUnavailable,
             RetryError::Broken(what) => Self::Broken(what),
         }
-    }
-}
-
-/// The state in which the next message of the partition continues.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Continuation {
-    /// The claim to continue: this run's, or the one that a detached run has renewed. None if there
-    /// is neither: then the next message continues what this one did.
-    pub(crate) claim: Option<Claim>,
-    /// Deliveries whose claims it continues as well.
-    pub(crate) continues: Option<PriorDeliveries>,
-    /// A batch that was sent and is not saved.
-    pub(crate) unsaved: Option<Unsaved>,
-    /// The progress of the partition; none if this run does not know it.
-    pub(crate) progress: Option<Unsaved>,
-}
-
-#[derive(Debug)]
-pub(crate) struct RunResult {
-    pub(crate) end: RunEnd,
-    pub(crate) continuation: Continuation,
-    /// The devices that are left of the partition, for the list of open broadcasts.
-    pub(crate) remaining: Remaining,
-    /// The transport that its devices wait for, if the plan does not say it.
-    pub(crate) waits_for: Option<TransportKind>,
-    /// The run that goes on without the queue message, for the devices that are not answered yet.
-    pub(crate) detached: Option<Box<DetachedRun>>,
-}
-
-impl RunResult {
-    /// The result of a run that claimed nothing.
-    pub(crate) fn not_begun(
-        end: RunEnd,
-        mut request: ClaimRequest,
-        waits_for: Option<TransportKind>,
-    ) -> Self {
-        let unsaved = request.unsaved.take();
-        let continues = request.continued();
-        let claim = request.renewed;
-        let continuation = Continuation { claim, continues, unsaved, progress: None };
-        Self { end, continuation, remaining: Remaining::Unknown, waits_for, detached: None }
     }
 }

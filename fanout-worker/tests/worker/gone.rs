@@ -35,6 +35,10 @@ impl Transport for Provider {
         true
     }
 
+    fn longest_silence(&self) -> Duration {
+        Duration::ZERO
+    }
+
     async fn close(&self) {}
 }
 

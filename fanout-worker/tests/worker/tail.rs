@@ -81,6 +81,10 @@ impl Transport for Slow {
         true
     }
 
+    fn longest_silence(&self) -> Duration {
+        TIME_OUT
+    }
+
     async fn close(&self) {}
 }
 

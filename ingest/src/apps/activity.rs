@@ -1,8 +1,8 @@
 //! The uses of an app's secrets: when each was last used, and how many logins failed.
 //!
-//! Both are kept in memory, a few bytes for each secret of a cached app, and written about once a
-//! minute (`handlers::login_report`): last uses to the index, failed logins to the log. What a process has
-//! not written when it dies, or when an app leaves the cache, is lost.
+//! Both are kept in memory, a few bytes for each secret of a cached app, and written about once a minute
+//! (`handlers::login_report`): last uses to the index, failed logins to the log. Counts that a process has
+//! not written when it dies, or when an app leaves the cache, are lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

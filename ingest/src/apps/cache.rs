@@ -5,8 +5,8 @@
 //! - While the index is unavailable, the last record of an app is used for longer, up to a bound.
 //!   The index is then asked only every [`RETRY_PAUSE`], so that requests do not queue up behind
 //!   its timeouts.
-//! - A client that goes away ends no read, which would otherwise have to be made again for the next
-//!   request, as often as a client likes.
+//! - A client that goes away ends no read, which the next request would otherwise have to repeat,
+//!   as often as a client likes.
 //! - That an app does not exist is cached as well, for as long as a record, in a negative cache of
 //!   its own: requests with invented App IDs evict no app's record.
 

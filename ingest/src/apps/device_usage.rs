@@ -1,13 +1,13 @@
 //! Counts the devices of an app for its quota, without a round trip for each registration.
 //!
 //! The index counts the devices of an app now and then; between two counts this process adds the
-//! devices that it registers itself. What other processes register meanwhile is not known, so
+//! devices that it registers itself. The registrations of other processes meanwhile are unknown, so
 //! together they may register more than the quota allows: at most the new devices of the time for
 //! which a count is used.
 //!
-//! A device may be counted twice, if it is registered while the index counts; and one whose client
-//! goes away before it is known whether it was new counts as new. So before a registration is refused
-//! the index counts again, at most once in [`COUNT_PAUSE`].
+//! A device may be counted twice, if it is registered while the index counts; and a device whose client goes
+//! away before the answer counts as new. So before a registration is refused the index counts again, at most
+//! once in [`COUNT_PAUSE`].
 
 use std::{
     num::NonZeroU32,
@@ -74,7 +74,7 @@ impl DeviceUsage {
         let answer = count.await;
         self.change(|state| match answer {
             Ok(devices) => {
-                // What was registered meanwhile may be counted twice, but never not at all.
+                // Devices registered meanwhile may be counted twice, but none is missed.
                 state.since -= before;
                 state.counted = Some((devices, begun));
                 Ok(())

@@ -1,10 +1,10 @@
 //! The App IDs that exist, for addresses that have used up their failed logins: their requests for
 //! apps that do not exist must cost the index nothing, and those for apps that do must be served.
 //!
-//! The list is read only while such addresses ask for apps that are not cached, by one request
-//! while the others wait, and so seldom that reading it takes at most a fiftieth of the time. An app
-//! that was created since is found with the next reading. A client that goes away ends no reading:
-//! one that asks and goes away, again and again, would otherwise have the list read all the time.
+//! The list is read only while such addresses ask for apps that are not cached, by one request while the
+//! others wait, and so seldom that reading it takes at most a fiftieth of the time. An app that was created
+//! since is found with the next reading. A client that goes away ends no reading: a client that asks and goes
+//! away repeatedly would otherwise cause constant reading.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 

@@ -167,8 +167,8 @@ pub(super) struct CacheEntry {
 }
 
 impl CacheEntry {
-    /// The entry of an App ID that the index has not been asked for. `before` is before any request
-    /// that looks at it.
+    /// Makes the entry of an App ID that the index has not been asked for. `before` must be earlier
+    /// than the first lookup, so that the first lookup asks the index.
     fn unread(before: Instant) -> Self {
         Self { lookup: Lookup::Unknown, read_at: before, next_read: before }
     }

@@ -1,8 +1,8 @@
-//! Failed logins: requests with a secret that is none of their app's, counted for each address.
+//! Failed logins: requests with a wrong secret for their app, counted for each address.
 //!
-//! A secret has 256 random bits and is not guessed. What has to be bounded is the work: each
-//! invented App ID would make the index look for an app. An address that has used up its failed
-//! logins costs the index nothing more ([`AppCache::get`](super::cache::AppCache::get)).
+//! A secret has 256 random bits and is not guessed. But the work has to be bounded: each invented
+//! App ID would make the index look for an app. An address that has used up its failed logins costs
+//! the index nothing more ([`AppCache::get`](super::cache::AppCache::get)).
 //!
 //! Other clients may share the address, behind a proxy. So the bound refuses no request whose secret
 //! is right, and a request for an app whose record is cached does not even look here.

@@ -1,8 +1,8 @@
 //! The generic cell rate algorithm (GCRA), a leaky bucket that needs one number.
 //!
-//! The number is the theoretical arrival time of the next event if events came at exactly the rate
-//! that is allowed. How far it lies ahead of now is the debt: each event adds an interval to it, and
-//! it may be as large as the burst. There is no lock, and nothing to count down in the background.
+//! The number is the theoretical arrival time of the next event if events came at exactly the rate that is
+//! allowed. Its distance from now is the debt: each event adds an interval to it, and it may be as large as
+//! the burst. There is no lock, and nothing to count down in the background.
 //!
 //! (The pace of an app, in `push_model::pace`, is another rule over the same number, which all
 //! workers share.)
@@ -28,7 +28,7 @@ pub(super) struct Gcra {
 }
 
 impl Gcra {
-    /// Allows so many events together, and then as many in each `period`.
+    /// Allows this many events together, and then as many in each `period`.
     pub(super) fn new(events: NonZeroU32, period: Duration) -> Self {
         let burst = nanos(period);
         Self { interval: (burst / u64::from(events.get())).max(1), burst }

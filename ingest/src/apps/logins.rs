@@ -121,8 +121,8 @@ impl Logins {
         at: UnixMillis,
     ) -> Result<(Arc<CachedApp>, VerifiedSecret), Rejection> {
         let now = Instant::now();
-        // Counted when the index is asked, and not when it has answered: a client that goes away
-        // before the answer has made the index look all the same.
+        // Counted when the index is asked, not when it has answered: a client that goes away before
+        // the answer has still made the index look.
         let mut counted = None;
         let may_ask = || {
             let count = self.failed.count(address, now);

@@ -1,4 +1,4 @@
-//! Bounds the recalls in work: so many of all apps, and of them a share for each app.
+//! Bounds the recalls in work: a number for all apps together, and a share of it for each app.
 //!
 //! A recall goes on when its client is gone, so clients that go away could begin any number of
 //! them. And without a share, one app that recalls over many connections would have all permits,

@@ -2,9 +2,10 @@
 //! that is used again for another body is refused even before a worker has begun the first push;
 //! from then on the ledger knows it.
 //!
-//! An app's pushes are forgotten after half an hour to an hour, in two generations. There is room for
-//! [`MOST`] of all apps. When that is used up, the apps that hold most lose their older generation
-//! first, so that one app with many keys does not make the others' forgotten.
+//! An app's pushes are forgotten after half an hour to an hour, in two halves. An app with more than
+//! [`MOST_OF_HALF`] keys in half an hour forgets earlier. At most [`MOST`] pushes are remembered over
+//! all apps. When that is used up, the apps that hold most lose their older half first, so one app with
+//! many keys does not displace those of others.
 
 use std::{
     collections::HashMap,
@@ -21,10 +22,10 @@ use tokio::time::Instant;
 
 /// The most pushes of all apps that are remembered: with the tables about 3 MB.
 const MOST: usize = 65_536;
-/// The most pushes of one generation of an app.
-const MOST_OF_GENERATION: usize = MOST / 8;
-/// The time for which a generation is added to.
-const GENERATION: Duration = Duration::from_secs(30 * 60);
+/// The most pushes of one half of an app.
+const MOST_OF_HALF: usize = MOST / 8;
+/// The time for which a half is added to.
+const HALF_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// The recent pushes with keys, of all apps.
 #[derive(Debug, Default)]
@@ -32,20 +33,20 @@ pub(crate) struct RecentKeys(Mutex<Apps>);
 
 #[derive(Debug, Default)]
 struct Apps {
-    by_id: HashMap<AppId, Generations>,
+    by_id: HashMap<AppId, Halves>,
     /// The number of pushes that they have together.
     held: usize,
 }
 
 #[derive(Debug)]
-struct Generations {
+struct Halves {
     young: HashMap<MessageId, Fingerprint>,
     old: HashMap<MessageId, Fingerprint>,
     /// The time at which the young one began.
     since: Instant,
 }
 
-impl Generations {
+impl Halves {
     fn held(&self) -> usize {
         self.young.len() + self.old.len()
     }
@@ -57,10 +58,10 @@ impl Generations {
     /// Forgets what is too old by now.
     fn age(&mut self, now: Instant) {
         let age = now.saturating_duration_since(self.since);
-        if age >= GENERATION * 2 {
+        if age >= HALF_AGE * 2 {
             self.young.clear();
         }
-        if age >= GENERATION || self.young.len() >= MOST_OF_GENERATION {
+        if age >= HALF_AGE || self.young.len() >= MOST_OF_HALF {
             self.old = mem::take(&mut self.young);
             self.since = now;
         }
@@ -81,12 +82,12 @@ impl RecentKeys {
         if let Some(known) = apps.of(app, now).and_then(|known| known.get(&message)) {
             return known == fingerprint;
         }
-        let generations = apps.by_id.entry(app.clone()).or_insert_with(|| Generations {
+        let halves = apps.by_id.entry(app.clone()).or_insert_with(|| Halves {
             young: HashMap::new(),
             old: HashMap::new(),
             since: now,
         });
-        generations.young.insert(message, fingerprint);
+        halves.young.insert(message, fingerprint);
         apps.held += 1;
         if apps.held > MOST {
             apps.make_room(now);
@@ -113,7 +114,7 @@ impl RecentKeys {
 
 impl Apps {
     /// The pushes of an app that are not too old.
-    fn of(&mut self, app: &AppId, now: Instant) -> Option<&Generations> {
+    fn of(&mut self, app: &AppId, now: Instant) -> Option<&Halves> {
         let known = self.by_id.get_mut(app)?;
         let before = known.held();
         known.age(now);
@@ -121,22 +122,22 @@ impl Apps {
         Some(known)
     }
 
-    /// Forgets what is too old, and then generations of the apps that hold most, until a quarter of
-    /// the room is free: so this is seldom needed.
+    /// Forgets what is too old, and then the older halves of the apps that hold most, until a
+    /// quarter of the room is free: so this is seldom needed.
     fn make_room(&mut self, now: Instant) {
         let ids: Vec<AppId> = self.by_id.keys().cloned().collect();
         for app in &ids {
             self.of(app, now);
         }
         self.by_id.retain(|_, known| known.held() > 0);
-        let mut largest: Vec<&mut Generations> = self.by_id.values_mut().collect();
+        let mut largest: Vec<&mut Halves> = self.by_id.values_mut().collect();
         largest.sort_unstable_by_key(|known| std::cmp::Reverse(known.held()));
         for known in largest {
             if self.held <= MOST / 4 * 3 {
                 break;
             }
-            let generation = if known.old.is_empty() { &mut known.young } else { &mut known.old };
-            self.held -= mem::take(generation).len();
+            let half = if known.old.is_empty() { &mut known.young } else { &mut known.old };
+            self.held -= mem::take(half).len();
         }
         self.by_id.retain(|_, known| known.held() > 0);
     }
@@ -166,10 +167,10 @@ mod tests {
         let (first, one, other) = (id(&app, 1), fingerprint(1), fingerprint(2));
         assert!(!keys.conflicts(&app, &first, other, now));
         assert!(keys.remember(&app, first, one, now) && keys.remember(&app, first, one, now));
-        assert!(!keys.remember(&app, first, other, now + GENERATION));
-        assert!(keys.conflicts(&app, &first, other, now + GENERATION));
-        assert!(!keys.conflicts(&app, &first, one, now + GENERATION));
-        assert!(keys.remember(&app, first, other, now + GENERATION * 4), "that was long ago");
+        assert!(!keys.remember(&app, first, other, now + HALF_AGE));
+        assert!(keys.conflicts(&app, &first, other, now + HALF_AGE));
+        assert!(!keys.conflicts(&app, &first, one, now + HALF_AGE));
+        assert!(keys.remember(&app, first, other, now + HALF_AGE * 4), "that was long ago");
         assert_eq!(keys.lock().held, 1);
     }
 
@@ -189,6 +190,6 @@ mod tests {
         }
         assert!(keys.conflicts(&quiet, &id(&quiet, 1), fingerprint(7), now));
         let apps = keys.lock();
-        assert_eq!(apps.by_id.values().map(Generations::held).sum::<usize>(), apps.held);
+        assert_eq!(apps.by_id.values().map(Halves::held).sum::<usize>(), apps.held);
     }
 }

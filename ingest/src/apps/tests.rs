@@ -32,9 +32,9 @@ use crate::{
 
 const FRESH: Duration = Duration::from_secs(3);
 const STALE: Duration = Duration::from_secs(300);
-/// How long the index takes for an answer.
+/// The time that the index takes for an answer.
 const READ_TIME: Duration = Duration::from_millis(3);
-/// How many logins of an address may fail in a minute.
+/// The most logins of an address that may fail in a minute.
 const MAX_FAILED: u32 = 5;
 
 /// An index of at most one app.

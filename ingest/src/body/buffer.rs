@@ -29,8 +29,8 @@ impl Buffer {
         }
     }
 
-    /// Appends a piece; the body has at most `max` bytes. What the buffer occupies then is
-    /// reserved first.
+    /// Appends a piece; the body has at most `max` bytes. Reserves the memory that the buffer will
+    /// occupy first.
     ///
     /// # Errors
     /// If that cannot be reserved.

@@ -1,8 +1,8 @@
-//! The memory for request bodies: so many bytes for all requests in work, and a share of them for
-//! each app.
+//! The memory for request bodies: a number of bytes for all requests in work, and a share of them
+//! for each app.
 //!
-//! It is reserved as bytes arrive, never for what is only announced: a client that announces large
-//! bodies and sends nothing would otherwise take all of it from the others. And however many
+//! It is reserved as bytes arrive, never for bytes that are only announced: a client that announces
+//! large bodies and sends nothing would otherwise take all of it from the others. And however many
 //! bytes one app sends, the others find what is beyond its share.
 //!
 //! Requests with many pushes get half of the memory, and half of their app's share, so that they
@@ -148,7 +148,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Separates so many bytes, or all that there are.
+    /// Separates this many bytes, or all that there are.
     pub(crate) fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -167,7 +167,7 @@ impl Drop for Reservation {
 pub(crate) mod tests {
     use super::*;
 
-    /// A memory of so many bytes, and as large a share of it for each app.
+    /// A memory of this many bytes, and a share of the same size for each app.
     pub(crate) fn memory(bytes: usize, of_app: usize) -> Arc<BodyMemory> {
         Arc::new(BodyMemory { budget: Budget::new(bytes), of_app })
     }

@@ -164,9 +164,9 @@ impl<'a, B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin> RequestBody<'a, 
     }
 }
 
-/// Reads and drops what is left of a body whose request is answered without it, so that the
-/// connection can be used for another request. Returns false if it has more bytes than `limit` or takes
-/// longer than `time`, and the connection must end.
+/// Reads and drops the rest of a body whose request is answered without it, so that the connection can be
+/// used for another request. Returns false if it has more bytes than `limit` or takes longer than `time`, and
+/// the connection must end.
 pub(crate) async fn discard(
     body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
     limit: usize,

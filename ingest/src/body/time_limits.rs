@@ -11,6 +11,7 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::BodyError;
+use crate::settings::HttpSettings;
 
 /// The time for which a body may come more slowly than the least rate. Packets that were lost twice are sent
 /// again within this time.
@@ -33,6 +34,13 @@ impl TimeLimits {
         let millis = arrived.saturating_mul(1000) / rate;
         let at_rate = RATE_GRACE + Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         if at_rate < self.whole { (at_rate, BodyError::Slow(rate)) } else { whole }
+    }
+}
+
+impl HttpSettings {
+    /// Returns the time limits of a body.
+    pub(crate) fn body_time(&self) -> TimeLimits {
+        TimeLimits { whole: self.body_timeout, least_rate: NonZeroUsize::new(self.min_body_rate) }
     }
 }
 
@@ -68,7 +76,7 @@ impl Watch {
             if Instant::now() >= end {
                 return Poll::Ready(wrong);
             }
-            // What has arrived meanwhile gives it more time.
+            // Bytes that arrived meanwhile give it more time.
             timer.as_mut().reset(end);
         }
     }

@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// Until when it may stay connected, in seconds since 1970.
+    /// The time until which it may stay connected, in seconds since 1970.
     pub(super) fn expires_at(&self) -> Option<u64> {
         match self {
             Self::Device(device) => Some(device.expires_at.0 / 1000),

@@ -16,7 +16,7 @@ pub(crate) struct BrokerLogins {
 }
 
 impl BrokerLogins {
-    /// Counts a refusal, if it is of a login.
+    /// Counts a refusal of a login.
     pub(super) fn refused(&self, reason: RefusalReason) {
         let failed = match reason {
             RefusalReason::Credentials

@@ -6,11 +6,10 @@
 //! | `rmqtt/auth`, `rmqtt/acl` | RMQTT's `rmqtt-auth-http` | 200 with `"result":"deny"` |
 //! | `mosquitto/user`, `superuser`, `acl` | `mosquitto-go-auth` and its forks | 403 |
 //!
-//! The forms exclude each other: for EMQX and RMQTT any status but 200 means that the question is
-//! not answered, and the next check of the broker decides, which may be one that lets everyone in.
-//! For `mosquitto-go-auth` every 2xx lets the client in. So each broker has paths of its own, and
-//! whatever goes wrong here, from a missing setting to an index that is unavailable, is a refusal in the
-//! form of the broker that asks.
+//! The forms exclude each other: for EMQX and RMQTT any status but 200 means that the question is not
+//! answered, and the next check of the broker decides, which may be one that lets everyone in. For
+//! `mosquitto-go-auth` every 2xx lets the client in. So each broker has paths of its own, and every failure
+//! here, from a missing setting to an unavailable index, is a refusal in the form of the broker that asks.
 //!
 //! Only a broker may ask: it proves with the secret of the settings that it is one (`caller`),
 //! before anything else is looked at. Without the secret every answer is the refusal, so an unauthenticated client

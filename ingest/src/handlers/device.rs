@@ -126,7 +126,7 @@ impl DeviceHandler {
         match put {
             Ok(put) => self.registered(&app, device, put, warnings, rate, now),
             Err(refused @ PutRefused::IndexFull) => Err(Rejection::NoRoom(refused.to_string())),
-            // The cached record is of an app that was removed.
+            // The cached record belongs to an app that was removed.
             Err(PutRefused::AppRemoved) => {
                 self.logins.invalidate(&app.id);
                 Err(Rejection::SecretIllegal)

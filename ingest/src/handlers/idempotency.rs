@@ -89,7 +89,7 @@ impl IdempotencyKeys {
         // Boxed: few pushes have a key, and its future would be part of every connection.
         let asked = stream::iter(messages).map(ask).buffer_unordered(ENTRIES_AT_ONCE);
         let known = asked.filter_map(async |known| known);
-        // What is not known by then is compared by the worker.
+        // The worker compares the keys that are not known by then.
         let until = Box::pin(tokio::time::sleep_until(until));
         Box::pin(known.take_until(until).collect()).await
     }

@@ -65,7 +65,7 @@ pub(super) struct CheckedPush {
     pub(super) warnings: Vec<String>,
 }
 
-/// What is to be done with a push that passed all checks.
+/// The action to take on a push that passed all checks.
 pub(super) enum CheckOutcome {
     /// It is not to be sent.
     DryRun(MessageId),
@@ -120,7 +120,7 @@ impl PushHandler {
         JSON.check(head).map_err(Rejection::MessageMediaType)?;
         let read =
             body.read_for(&cached.memory, Purpose::Single, &self.http, BodyError::of_message);
-        // What the checks need is dropped before the job waits for its confirm.
+        // The data of the checks is dropped before the job waits for its confirm.
         let job = match self.new_job(cached, head, read.await?, now).await? {
             Ok(job) => job,
             Err((dry_run, warnings)) => return Ok(accepted(dry_run, &warnings, rate)),

@@ -2,8 +2,8 @@
 //! message continues it.
 //!
 //! There is one if the request is traced, or if the log is asked for debug lines of this program.
-//! Any other request has none: making a span would cost more than some checks do. What is
-//! logged for such a request says by itself what it is about.
+//! Any other request has none: making a span would cost more than some checks do. Log lines for
+//! such a request name their subject themselves.
 
 use http::Method;
 use push_boot::{traced_span, traces};

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-/// A whole number, in any form that JSON Schema counts as one: `60`, `60.0`, `6e1`. One that does not fit
-/// is refused, not rounded.
+/// A whole number, in any form that JSON Schema counts as one: `60`, `60.0`, `6e1`. A number that does not
+/// fit is refused, not rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WholeNumber(pub(super) u64);
 

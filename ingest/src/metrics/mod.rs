@@ -1,9 +1,9 @@
 //! The metrics of ingest. All names are here and in `levels`, with their units in them.
 //! `docs/metrics.md` says what each of them means.
 //!
-//! An accepted push needs no lookup: its handles are in [`Metrics`], and
-//! those of its app in the cached record of the app. What the service holds at a moment (pushes
-//! that wait, memory in use, cached apps) is read when it is published, and costs a push nothing.
+//! An accepted push needs no lookup: its handles are in [`Metrics`], and those of its app in the
+//! cached record of the app. Levels (pushes that wait, memory in use, cached apps) are read when
+//! they are published, and cost a push nothing.
 
 mod broker_refusals;
 mod http2_refusals;
@@ -273,7 +273,7 @@ impl Metrics {
         self.publish_seconds.observe_time(took);
     }
 
-    /// Counts pushes that waited for so long for the confirm of their message.
+    /// Counts pushes that waited this long for the confirm of their message.
     pub(crate) fn confirmed(&self, pushes: usize, waited: Duration) {
         let pushes = u64::try_from(pushes).unwrap_or(u64::MAX);
         self.push_wait_seconds.observe_many(waited.as_secs_f64(), pushes);

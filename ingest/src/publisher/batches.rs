@@ -144,7 +144,7 @@ fn publish_span(batch: &[PendingPublish]) -> Span {
     let traced = || batch.iter().filter_map(|pending| pending.trace.as_deref().copied());
     let first = traced().next();
     let span = traced_span!(first, DEBUG, "publish", pushes, otel.kind = "producer");
-    // The groups of one request have the same.
+    // The groups of one request have the same trace.
     traced().filter(|trace| Some(*trace) != first).for_each(|trace| traces::link(&span, trace));
     span
 }

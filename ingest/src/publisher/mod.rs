@@ -9,7 +9,7 @@
 //! A batch request hands its pushes over in groups. Each group goes into one envelope and is
 //! otherwise treated as one push.
 //!
-//! Work that gets stuck: a push that does not fit into the waiting room is refused immediately, one that
+//! Failures: a push that does not fit into the waiting room is refused immediately, one that
 //! waited too long is answered with an error, and a failed publish answers its whole batch with an
 //! error. While the broker announces that it takes nothing, every push is refused immediately with its
 //! reason, including those whose confirm is outstanding. An error means "not known to be stored":
@@ -115,7 +115,8 @@ impl Publisher {
         answer_of(answered).await
     }
 
-    /// For at most `pushes` pushes of one request, whose jobs have about `bytes` bytes together.
+    /// Returns a builder for at most `pushes` pushes of one request, whose jobs have about `bytes`
+    /// bytes together.
     pub(crate) fn push_groups(&self, pushes: usize, bytes: usize) -> PushGroupBuilder {
         PushGroupBuilder::new(pushes, bytes, &self.settings)
     }
@@ -176,7 +177,8 @@ impl Publisher {
     }
 }
 
-/// Waits for the answer of a push. One that is dropped without an answer is not known to be stored.
+/// Waits for the answer of a push. A push that is dropped without an answer is not known to be
+/// stored.
 async fn answer_of(
     answered: oneshot::Receiver<Result<(), NotPublished>>,
 ) -> Result<(), NotPublished> {

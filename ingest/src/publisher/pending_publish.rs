@@ -1,4 +1,4 @@
-//! What waits for its batch, and the reasons why a publish may fail.
+//! A publish that waits for its batch, and the reasons why it may fail.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl PendingPublish {
         if result.is_ok() {
             self.places.into_iter().for_each(|places| places.confirmed());
         }
-        // The receiver is gone if the client hung up. The push is published all the same.
+        // The receiver is gone if the client hung up. The push is still published.
         let _ = self.answer.send(result);
     }
 }

@@ -12,8 +12,7 @@ use super::{
 };
 use crate::{client::Peer, handlers::Handlers, settings::HttpSettings};
 
-/// A connection that is served. Each stage takes the fields apart, so that it can read into one
-/// while it borrows from another.
+/// A connection that is served. Each stage destructures it, to borrow the fields separately.
 pub(super) struct Connection {
     pub(super) stream: Stream,
     /// The client, or the proxy in between.

@@ -21,7 +21,8 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The size of a read until the protocol is known, in bytes.
 const FIRST_READ: usize = 4096;
 
-/// Serves a connection until it ends, or until the service stops and what is in work is answered.
+/// Serves a connection until it ends, or until the service stops and the requests in work are
+/// answered.
 pub(super) async fn serve(mut connection: Connection, tls: Option<Acceptor>) {
     if let Some(tls) = tls {
         // Boxed: its state would make the future of every connection larger.

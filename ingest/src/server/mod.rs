@@ -81,7 +81,7 @@ pub(crate) struct Server {
     arriving: JoinSet<Option<(TcpStream, SocketAddr)>>,
     /// The permits for HTTP/2 requests in work beside the first one of each connection.
     http2_requests: Arc<RequestPools>,
-    /// The service stops: nothing new is taken, and what is in work is answered.
+    /// The service stops: nothing new is taken, and requests in work are answered.
     shutdown: CancellationToken,
 }
 
@@ -224,8 +224,8 @@ impl Server {
         });
     }
 
-    /// Waits until every connection has ended. Those that have not by `deadline` are cut off, and
-    /// counted.
+    /// Waits until every connection has ended. Connections that are still open at `deadline` are
+    /// cut off, and counted.
     pub(crate) async fn drain(mut self, deadline: Instant) -> usize {
         tracing::info!(connections = self.connections.len(), "finishing what is in work");
         let finish = async {

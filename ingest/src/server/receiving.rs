@@ -1,8 +1,8 @@
 //! A request that waits for its body.
 //!
-//! Until its body is whole, nothing of a request was accepted, so its connection may be closed for
-//! another one: clients that send bodies slowly, however many they are, keep no other out. Noted is
-//! only a body that has not come with its head, from its first wait to its end, however it drips in.
+//! Until its body is complete, nothing of a request was accepted, so its connection may be closed for another
+//! one: clients that send bodies slowly, however many they are, keep no other client out. Only a body that
+//! did not come with its head is noted, from its first wait to its end.
 
 use std::{
     pin::Pin,
@@ -39,8 +39,8 @@ where
 {
     let mut body = Receiving { body, in_work, state: BodyArrival::Arrived };
     let reply = handlers.answer(head, &mut body).await;
-    // The handlers saw a body that ends early, which is not the client's mistake here. What an MQTT
-    // broker is told stays as it is: that its client may not.
+    // The handlers saw a body that ends early, which is not the client's mistake here. The answer
+    // to an MQTT broker stays as it is: its client may not.
     if body.state == BodyArrival::Evicted && reply.status() == StatusCode::BAD_REQUEST {
         return reply::rejected(&MAKES_ROOM);
     }
@@ -58,7 +58,7 @@ struct Receiving<'a, B> {
 enum BodyArrival {
     /// All that was asked for has arrived so far.
     Arrived,
-    /// It was waited for, and has not come to its end.
+    /// It was waited for, and is not complete.
     Waiting,
     /// The connection was closed for another one meanwhile.
     Evicted,

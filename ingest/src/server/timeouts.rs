@@ -13,7 +13,7 @@ use crate::settings::HttpSettings;
 pub(super) enum Interruption<E> {
     /// The work itself failed.
     Failed(E),
-    /// The service stops: what is in work is answered, and nothing new is taken.
+    /// The service stops: requests in work are answered, and nothing new is taken.
     Shutdown,
     /// A time limit has passed.
     TimedOut(Timeout),

@@ -36,8 +36,8 @@ settings! {
 }
 
 impl IngestArgs {
-    /// Returns the settings that these flags stand for. What is wrong with them is added to `errors`.
-    /// `ledger_retention` comes from the flags of the engines, which all programs have.
+    /// Returns the settings that these flags stand for. Faults are added to `errors`. `ledger_retention`
+    /// comes from the flags of the engines, which all programs have.
     pub fn check(
         &self,
         ledger_retention: Option<Retention>,

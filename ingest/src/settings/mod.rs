@@ -29,7 +29,6 @@ use push_model::{ledger::Retention, secret::SecretHash};
 use push_tls::server::TlsSettings;
 
 pub use self::args::IngestArgs;
-use crate::body::TimeLimits;
 
 /// The default address for producers.
 pub const DEFAULT_LISTEN: &str = "0.0.0.0:8080";
@@ -125,13 +124,6 @@ pub struct HttpSettings {
 }
 
 impl HttpSettings {
-    /// Returns the time limits of a body.
-    pub(crate) fn body_time(&self) -> TimeLimits {
-        TimeLimits { whole: self.body_timeout, least_rate: NonZeroUsize::new(self.min_body_rate) }
-    }
-}
-
-impl HttpSettings {
     /// Returns the most connections from one address.
     pub(crate) fn max_connections_per_address(&self) -> usize {
         self.max_connections_per_address.unwrap_or(self.max_connections.div_ceil(2))
@@ -208,8 +200,8 @@ pub struct PublisherSettings {
     pub batch_bytes: usize,
     /// The most envelopes that wait for their confirm.
     pub window: usize,
-    /// The most pushes that wait for an envelope; one more is answered 503. Those of a batch
-    /// request are taken only while no more than half of this wait.
+    /// The most pushes that wait for an envelope; one more is answered 503. Pushes of a batch
+    /// request are taken only while at most half of this number wait.
     pub waiting: usize,
     /// The time that a push may wait for its confirm; then it is answered 503.
     pub timeout: Duration,

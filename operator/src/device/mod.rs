@@ -39,8 +39,8 @@ pub struct DeviceStored {
     /// True if it was not registered before.
     #[serde(skip)]
     pub is_new: bool,
-    /// What is not as the sender may expect: attributes that are stored as absent, each with the reason, and a
-    /// transport for which the app has no account.
+    /// Differences from what the sender may expect: attributes that are stored as absent, each with the
+    /// reason, and a transport for which the app has no account.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }

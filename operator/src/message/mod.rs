@@ -73,7 +73,7 @@ pub async fn show(
     Ok(MessageView { report, pace })
 }
 
-/// Stops sending a message. What was already handed to a transport is not called back.
+/// Stops sending a message. Devices that were already handed to a transport are not called back.
 ///
 /// # Errors
 /// If there is no such message, the index did not answer, or it was not recorded.

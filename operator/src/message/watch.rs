@@ -181,8 +181,8 @@ impl<F: FnMut(WatchEvent) -> anyhow::Result<()>> Watcher<'_, F> {
     }
 }
 
-/// Returns true if the entry changes no more. One that was recalled before it had a plan never gets
-/// counts, so it is not waited for.
+/// Returns true if the entry will not change any more. A message that was recalled before it had a
+/// plan never gets counts, so it is not waited for.
 fn is_final(entry: &Entry, now: UnixMillis) -> bool {
     let recalled_early = entry.recalled_at.is_some() && entry.plan.is_none();
     entry.is_closed() || recalled_early || report::is_overdue(entry, now)

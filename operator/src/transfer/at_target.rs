@@ -83,7 +83,7 @@ pub(super) fn take(
                 arrival.origin, arrival.begun_at
             ));
         }
-        // What another origin had stored is compared in the end, as everything is.
+        // Devices from another origin are compared in the end, as all are.
         let is_same = arrival.origin == origin;
         let position = if is_same { arrival.position } else { Position::default() };
         return Ok(Arrival { origin: origin.to_owned(), position, ..arrival.clone() });

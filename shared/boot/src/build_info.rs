@@ -1,7 +1,7 @@
 //! The build of a program: the same words for `--version`, the manual and `push_build_info`.
 //!
-//! The build script finds them out, and says where from. A program that was built without a commit at
-//! hand says so.
+//! The build script determines them, and explains their sources. A program that was built without a
+//! commit says so.
 
 /// For `-V` and the manual, like `0.1.0 (59807616e1fa 2026-11-25)`: the version, the commit and its
 /// date. A commit with changes that are not in it is marked `-modified`.

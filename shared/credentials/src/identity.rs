@@ -17,8 +17,8 @@ pub struct DeviceIdentity {
     pub app: AppId,
     /// Its id within the app.
     pub client: ClientId,
-    /// The generation of the app. If the app of that name is of another one, the token belongs to
-    /// an app that was removed, and must be refused where that can be known.
+    /// The generation of the app. If the app of that name has another generation, the token belongs
+    /// to an app that was removed, and must be refused where that can be known.
     pub generation: u64,
     /// The registration of the device. If the device is not registered any more, or as another registration, the
     /// token belongs to a removed device, and must be refused where that can be known.

@@ -7,7 +7,7 @@ use crate::{Limits, Refused, Size, Work};
 /// A queue shorter than this is not swept for abandoned entries.
 pub(crate) const MIN_SWEEP_LEN: usize = 64;
 
-/// The entries that wait, and a count of what is in flight.
+/// The entries that wait, and a count of those in flight.
 pub(crate) struct GroupQueue<W: Work> {
     waiting: VecDeque<W::Entry>,
     /// The size of all that waits.

@@ -13,7 +13,7 @@
 //!
 //! Entries go in the order in which they came, but groups in flight may overtake each other.
 //!
-//! Work that gets stuck: an entry that does not fit in the queue is refused immediately. A group
+//! Failures: an entry that does not fit in the queue is refused immediately. A group
 //! that panics ends like any other, so its entries are dropped and the next group goes. The runtime
 //! of the caller runs the groups; if it has stopped, the entries that wait are dropped.
 //!
@@ -62,7 +62,7 @@ pub enum Refused {
 
 /// The work that groups share.
 pub trait Work: Send + Sync + 'static {
-    /// What waits for its group. If it is dropped, it is not committed.
+    /// An entry that waits for its group. If it is dropped, it is not committed.
     type Entry: Send + 'static;
 
     /// Returns the size of an entry, always the same.
@@ -108,8 +108,8 @@ impl<W: Work> GroupCommit<W> {
         Self { shared: Arc::new(Shared { limits, work, queue, drained }) }
     }
 
-    /// Appends entries, in their order and with no other between them. Those with which more than
-    /// `most_waiting` items would wait are refused. Once an entry is taken, it is committed even if
+    /// Appends entries, in their order and with no other between them. Entries that would make more
+    /// than `most_waiting` items wait are refused. Once an entry is taken, it is committed even if
     /// the caller goes.
     pub fn enqueue(&self, entries: impl IntoIterator<Item = W::Entry>, most_waiting: usize) {
         let mut refused = Vec::new();
@@ -132,7 +132,7 @@ impl<W: Work> GroupCommit<W> {
         self.shared.queue().waiting_items()
     }
 
-    /// Refuses all further entries. Those that wait are still committed, and wait for no others.
+    /// Refuses all further entries. Waiting entries are still committed, and wait for no others.
     pub fn close(&self) {
         let mut queue = self.shared.queue();
         queue.is_open = false;
@@ -185,8 +185,8 @@ impl<W: Work> Shared<W> {
         drop(queue);
         let this = Arc::clone(this);
         runtime.spawn(async move {
-            let mut slot = Slot { shared: &this, is_starting: true, items: 0 };
-            while let Some(group) = slot.next_group() {
+            let mut place = Place { shared: &this, is_starting: true, items: 0 };
+            while let Some(group) = place.next_group() {
                 this.work.commit(group).await;
             }
         });
@@ -195,14 +195,14 @@ impl<W: Work> Shared<W> {
 
 /// A place among the groups in flight. Dropping it starts another group if one is due, even if the
 /// group in it panicked.
-struct Slot<'a, W: Work> {
+struct Place<'a, W: Work> {
     shared: &'a Arc<Shared<W>>,
     is_starting: bool,
     /// The items of the group in this place.
     items: usize,
 }
 
-impl<W: Work> Slot<'_, W> {
+impl<W: Work> Place<'_, W> {
     /// Ends the group in this place and takes the next one, if one is due.
     fn next_group(&mut self) -> Option<Vec<W::Entry>> {
         let shared = self.shared;
@@ -218,7 +218,7 @@ impl<W: Work> Slot<'_, W> {
     }
 }
 
-impl<W: Work> Drop for Slot<'_, W> {
+impl<W: Work> Drop for Place<'_, W> {
     fn drop(&mut self) {
         let mut queue = self.shared.queue();
         queue.end_group(self.items);

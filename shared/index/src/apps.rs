@@ -57,10 +57,10 @@ pub trait Apps: Send + Sync {
 /// When the secrets of an app were last used. It serves the operator only and may be lost or late.
 #[async_trait]
 pub trait SecretUses: Send + Sync {
-    /// Saves the last uses of all secrets that an app has, by name; none for one without a use that
-    /// the caller knows of. A time before the saved one changes nothing. What is saved for other names
-    /// goes once it is an hour older than the latest of these uses: the caller's record may be so old
-    /// that it lacks a secret that was just added. Nothing is saved for a removed app.
+    /// Saves the last uses of all secrets that an app has, by name; none for one without a use that the
+    /// caller knows of. A time before the saved one changes nothing. Uses under other names are deleted once
+    /// they are an hour older than the latest of these uses: the caller's record may be so old that it lacks
+    /// a secret that was just added. Nothing is saved for a removed app.
     ///
     /// # Errors
     /// If the index did not answer.

@@ -6,7 +6,7 @@ use push_store::IndexError;
 
 /// A bounded list of what operators did. It is in the index because every program of operators
 /// reaches that, from any machine. Calls over HTTP are not in it: a tenant could make so many of
-/// them that what operators did would be gone.
+/// them that the actions of operators would be evicted.
 #[async_trait]
 pub trait AuditTrail: Send + Sync {
     /// Appends an event, and keeps the newest `keep`.

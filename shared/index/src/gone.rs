@@ -22,8 +22,8 @@ pub struct RemovedPage {
 }
 
 /// The gone devices of an app ([`push_model::gone`]). They are removed by
-/// [`Devices::remove_devices`](crate::Devices::remove_devices), which lists them here. What is kept here goes
-/// with the app, and nothing is kept for a removed app.
+/// [`Devices::remove_devices`](crate::Devices::remove_devices), which lists them here. These records are
+/// deleted with the app, and none is kept for a removed app.
 #[async_trait]
 pub trait GoneDevices: Send + Sync {
     /// Adds to the number of an app's devices that were reported as gone, and returns what was reported within

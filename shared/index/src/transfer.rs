@@ -32,7 +32,7 @@ pub trait Transfer: Send + Sync {
     ) -> Result<Scanned<Registration>, IndexError>;
 
     /// As [`Devices::put_devices`](crate::Devices::put_devices), with the time of registration of
-    /// each device. One that is registered keeps its own.
+    /// each device. A device that is registered keeps its own stamp.
     ///
     /// # Errors
     /// If the index did not answer; any part may have been stored, and trying again is safe.

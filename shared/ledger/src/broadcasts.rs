@@ -21,8 +21,8 @@ pub trait OpenBroadcasts: Send + Sync {
     /// If the index did not answer.
     async fn list_broadcast(&self, broadcast: &OpenBroadcast) -> Result<(), IndexError>;
 
-    /// Sets how many devices are left of a partition, if the broadcast is listed. One of which
-    /// nothing is left is taken off.
+    /// Sets how many devices are left of a partition, if the broadcast is listed. A broadcast
+    /// without devices left is taken off.
     ///
     /// # Errors
     /// If the index did not answer.
@@ -39,7 +39,7 @@ pub trait OpenBroadcasts: Send + Sync {
     /// If the index did not answer.
     async fn unlist_broadcast(&self, message: &MessageId) -> Result<(), IndexError>;
 
-    /// The list, in one request. What this version cannot read is left out.
+    /// The list, in one request. Entries that this version cannot read are left out.
     ///
     /// # Errors
     /// If the index did not answer.

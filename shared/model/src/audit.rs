@@ -92,7 +92,7 @@ impl Action {
     }
 }
 
-/// An event of the trail. What is not known or does not apply is absent.
+/// An event of the trail. Fields that are unknown or do not apply are absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEvent {
     /// When it ended.

@@ -1,9 +1,9 @@
 //! The place of a message in a distributed trace, as W3C Trace Context writes it in the header
 //! `traceparent` (<https://www.w3.org/TR/trace-context/>, section 3.2).
 //!
-//! The header comes from outside, so it is read strictly and within a fixed length. What does not
-//! follow the specification counts as absent, as the specification demands. A job has this text as
-//! a field only if its trace is sampled: 55 bytes that all other pushes do without.
+//! The header comes from outside, so it is read strictly and within a fixed length. A header that
+//! does not follow the specification counts as absent, as the specification demands. A job has this
+//! text as a field only if its trace is sampled, which saves 55 bytes in every other push.
 
 use std::fmt;
 

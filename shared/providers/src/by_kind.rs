@@ -1,5 +1,5 @@
-//! What `ingest`, imports and exports ask of a provider, by the kind of a transport. A transport without a
-//! provider (MQTT, `discard`) takes any token, needs none, and carries every message.
+//! The functions of providers that `ingest`, imports and exports need, by the kind of a transport. A
+//! transport without a provider (MQTT, `discard`) takes any token, needs none, and carries every message.
 
 use std::borrow::Cow;
 

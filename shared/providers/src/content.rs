@@ -1,4 +1,4 @@
-//! What a payload says, read once for all providers.
+//! The content of a payload, read once for all providers.
 
 use push_model::message::Payload;
 

@@ -1,6 +1,6 @@
-//! What is known of the services that reach phones, browsers and backends, as pure functions: no socket,
-//! no clock, no randomness of their own. Random bytes come from a [`SecureRandom`](ring::rand::SecureRandom)
-//! of the caller's.
+//! The rules of the services that reach phones, browsers and backends, as pure functions: no socket, no
+//! clock, no randomness of their own. Random bytes come from a [`SecureRandom`](ring::rand::SecureRandom) of
+//! the caller's.
 //!
 //! `ingest` uses it for the form of a device's address and the size of a message, the worker for requests
 //! and answers, `pushctl` for credentials. Each provider has the same five files:

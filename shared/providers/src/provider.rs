@@ -141,7 +141,7 @@ pub trait Provider: Send + Sync + 'static {
     fn answer(answer: &Answer<'_>, devices: &[Device<'_, Self::Token>]) -> Vec<Verdict>;
 }
 
-/// What a request says beside its message.
+/// The facts in a request beside its message.
 #[derive(Debug, Clone, Copy)]
 pub struct Delivery<'a> {
     /// The message.
@@ -175,7 +175,8 @@ pub struct Device<'a, T> {
 /// The proof that a request comes from the account. Its `Debug` form shows the times alone.
 #[derive(Clone)]
 pub struct Bearer {
-    /// What requests carry, in the form of the provider; empty if each request is signed by itself.
+    /// The authorization that requests carry, in the form of the provider; empty if each request is
+    /// signed by itself.
     pub value: Bytes,
     /// From this time on a new one is to be made.
     pub renew_at: UnixMillis,

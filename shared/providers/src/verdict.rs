@@ -89,7 +89,7 @@ pub enum AccountFault {
         /// The provider's code, or ours.
         code: &'static str,
     },
-    /// It cannot work until the operator corrects it.
+    /// It will not work until the operator fixes it.
     Stop {
         /// The provider's code, or ours.
         code: &'static str,

@@ -28,7 +28,7 @@ pub struct QueueCounts {
 /// of its consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionCounts {
-    /// Those that are open.
+    /// The open connections.
     pub open: u64,
     /// The connections that should be open.
     pub wanted: u64,
@@ -47,7 +47,7 @@ pub struct LaneCounts {
 }
 
 impl QueueCounts {
-    /// Those of a lane.
+    /// Returns the counts of a lane.
     pub fn lane(&self, lane: Lane) -> &LaneCounts {
         match lane {
             Lane::Jobs => &self.jobs,
@@ -77,7 +77,7 @@ pub(crate) struct HeadAge {
 }
 
 impl HeadAge {
-    /// For a program that begins to look at `now`: what is in the lane by then counts from then.
+    /// For a program that begins to look at `now`: messages in the lane by then count from then.
     pub(crate) fn new(now: UnixMillis) -> Self {
         Self { published_after: AtomicU64::new(now.0) }
     }
@@ -87,7 +87,7 @@ impl HeadAge {
         self.published_after.fetch_max(published_at.0, Ordering::Relaxed);
     }
 
-    /// The bound at `now`, when so many messages were ready.
+    /// The bound at `now`, when this many messages were ready.
     pub(crate) fn bound(&self, ready: u64, now: UnixMillis) -> Duration {
         if ready == 0 {
             self.published_after.fetch_max(now.0, Ordering::Relaxed);

@@ -62,7 +62,7 @@ impl Delivery {
         Self { payload, deliveries, settle }
     }
 
-    /// The same delivery, with what is in its payload.
+    /// Returns the same delivery with the contents of its payload.
     #[must_use]
     pub fn with(self, payload: Bytes, deliveries: u32) -> Self {
         Self { payload, deliveries, ..self }
@@ -87,7 +87,7 @@ impl Delivery {
     /// Gives the message back to its lane, for any consumer.
     ///
     /// # Errors
-    /// If the engine could not be told; the message will be delivered again all the same.
+    /// If the engine could not be told; the message will still be delivered again.
     pub async fn requeue(self) -> Result<(), QueueError> {
         self.settle.requeue().await
     }

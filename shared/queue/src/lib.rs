@@ -9,7 +9,7 @@
 //! - Prefetch is the only back-pressure: a consumer never has more unsettled deliveries than its
 //!   prefetch, even after the engine lost and regained its server.
 //!
-//! Work that gets stuck: an engine reports with each delivery how often the message was delivered,
+//! Failures: an engine reports with each delivery how often the message was delivered,
 //! and dead-letters nothing by itself. The worker does: a message that cannot be decoded goes to the
 //! dead letters, and so does one that was delivered more than [`MAX_DELIVERIES`] times alone
 //! ([`Lane::Isolated`]), because its consumer died each time.
@@ -40,9 +40,9 @@ pub use self::{
     lane::Lane,
 };
 
-/// The most deliveries of a message while its consumer holds no other. One that is delivered more
-/// often ([`Delivery::deliveries`]) is assumed to end its consumers, and the worker dead-letters
-/// it.
+/// The most deliveries of a message while its consumer holds no other. A message that is delivered
+/// more often ([`Delivery::deliveries`]) is assumed to end its consumers, and the worker
+/// dead-letters it.
 pub const MAX_DELIVERIES: u32 = 20;
 
 /// The longest delay of [`Queue::publish_later`], just under an hour: `7 * 2^9` s, the longest that
@@ -190,7 +190,7 @@ pub trait Queue: Send + Sync + fmt::Debug {
 }
 
 /// Waits until a queue announces that it takes no messages ([`Queue::blocked`]), and returns the
-/// reason. Waits for ever if the queue never does.
+/// reason. Never returns if the queue never does.
 pub async fn until_blocked(blocked: &mut watch::Receiver<Option<Arc<str>>>) -> Arc<str> {
     if let Ok(reason) = blocked.wait_for(Option::is_some).await
         && let Some(reason) = &*reason

@@ -13,7 +13,7 @@
 //! on a few connections ([`readers`]) that see the last commit and block no write (WAL). `schema`
 //! checks the purpose of a file and the version of its tables, `permissions` who can read it.
 //!
-//! Work that gets stuck: a write that fails is rolled back alone, to its savepoint. When the
+//! Failures: a write that fails is rolled back alone, to its savepoint. When the
 //! transaction fails (a full disk, a lock held too long), none of its writes is stored, and all get
 //! the error. Nothing is retried here: the callers decide that.
 

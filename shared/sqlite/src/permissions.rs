@@ -29,7 +29,9 @@ const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
 /// The files beside a database: its write-ahead log, the index of that, and the turnstile.
-const COMPANIONS: [&str; 3] = ["-wal", "-shm", super::turnstile::SUFFIX];
+const COMPANIONS: [&str; 3] = ["-wal", "-shm", TURN_SUFFIX];
+/// The end of the name of the turnstile's lock file, after that of the database.
+pub(super) const TURN_SUFFIX: &str = "-turn";
 
 /// Makes a directory, and those above it that are missing, for their owner only.
 pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
@@ -81,7 +83,7 @@ fn files(database: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The users besides the owner who have access to a database.
+/// The users other than the owner who have access to a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exposure {
     /// Its owner alone.

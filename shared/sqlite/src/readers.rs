@@ -45,7 +45,7 @@ impl Readers {
         let permit =
             Arc::clone(&self.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let readers = Arc::clone(self);
-        // What is logged on the other thread is about the same.
+        // Log lines of the other thread have the same subject.
         let span = Span::current();
         let work = move || {
             let connection = readers.check_out()?;

@@ -25,7 +25,7 @@ impl Schema {
     /// The schema version of the file, 0 if it is empty. An error if it is another kind of file, or
     /// newer.
     pub(super) fn check(&self, connection: &Connection, path: &Path) -> Result<i64, StoreError> {
-        // A transaction, so that both numbers are of one state while another process may be
+        // A transaction, so that both numbers belong to one state while another process may be
         // creating the file.
         connection.execute_batch("BEGIN")?;
         let found = self.version(connection, path);

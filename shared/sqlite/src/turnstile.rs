@@ -1,13 +1,13 @@
 //! Turns between processes that write to one file.
 //!
-//! SQLite lets one process write at a time, and has the others poll with growing pauses. A
-//! process that commits back to back leaves the file unlocked for microseconds only, so one that
-//! polls every 100 ms may find it locked for ever. Hence a second lock, that is held only *while
-//! waiting* for SQLite's: who waits for SQLite's lock holds the turnstile, the busy process must
-//! wait at the turnstile before it can begin again, and the waiting one gets in.
+//! SQLite lets one process write at a time, and has the others poll with growing pauses. A process
+//! that commits back to back leaves the file unlocked for microseconds only, so another one that
+//! polls every 100 ms may never find it unlocked. Hence a second lock, the turnstile, is held only
+//! *while waiting* for SQLite's: the busy process must wait at the turnstile before it can begin
+//! again, and the waiting one gets in.
 //!
-//! It is a courtesy: who has waited for long goes on without it, and SQLite still keeps the
-//! writers apart. It is an advisory lock on a file beside the database, never on the database
+//! It is a courtesy: a process that has waited for long goes on without it, and SQLite still keeps
+//! the writers apart. It is an advisory lock on a file beside the database, never on the database
 //! itself, where closing it would drop SQLite's own locks.
 
 use std::{
@@ -23,9 +23,6 @@ use super::permissions;
 
 /// Pause between attempts to lock. Shorter than any commit.
 const RETRY_PAUSE: Duration = Duration::from_micros(500);
-
-/// The end of the name of the lock file, behind that of the database.
-pub(super) const SUFFIX: &str = "-turn";
 
 #[derive(Debug)]
 pub(super) struct Turnstile(File);
@@ -44,7 +41,7 @@ impl Turnstile {
 
     pub(super) fn file(database: &Path) -> PathBuf {
         let mut path = OsString::from(database);
-        path.push(SUFFIX);
+        path.push(permissions::TURN_SUFFIX);
         path.into()
     }
 

@@ -57,7 +57,7 @@ impl<C: Send + 'static, A: Send + 'static> Coalescer<C, A> {
     /// its group has started, and not made otherwise.
     ///
     /// # Errors
-    /// If its group ended without an answer; the call may have been made all the same.
+    /// If its group ended without an answer; the call may have been made nevertheless.
     pub async fn call(&self, call: C) -> Result<A, GroupAborted> {
         self.enqueue(call).await.map_err(|_| GroupAborted)
     }
@@ -86,7 +86,7 @@ impl<C: Send + 'static, A: Send + 'static> Work for Calls<C, A> {
     async fn commit(&self, group: Vec<Self::Entry>) {
         let (calls, answers): (Vec<C>, Vec<_>) = group.into_iter().unzip();
         for (answer, told) in (self.run_group)(calls).await.into_iter().zip(answers) {
-            // Sending fails if the caller has gone; its call was made all the same.
+            // Sending fails if the caller has gone; its call was made nevertheless.
             let _ = told.send(answer);
         }
     }

@@ -1,4 +1,4 @@
-//! The errors of the index, by what a caller can do about them.
+//! The errors of index and ledger, by what a caller can do about them.
 
 /// The engine's own error, for the log.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -12,7 +12,7 @@ pub enum RefusalReason {
     FewReplicas,
     /// It has no memory left.
     NoMemory,
-    /// It could not save what it has.
+    /// It could not save its data.
     NoDisk,
     /// It speaks another protocol, or wants TLS.
     OtherProtocol,
@@ -24,7 +24,7 @@ pub enum RefusalReason {
     Busy,
     /// A part of the cluster is not served, or is being moved.
     Cluster,
-    /// Another version of this program wrote what is stored.
+    /// Another version of this program wrote the stored data.
     OtherVersion,
 }
 
@@ -46,8 +46,9 @@ impl Refusal {
     }
 }
 
-/// Why the index did not do what it was asked. The kind of an error is read from its code and from
-/// when it came, never from its text, and an unknown error is never taken for corruption.
+/// Why a store, the index or the ledger, did not do what it was asked. The kind of an error is read
+/// from its code and from when it came, never from its text, and an unknown error is never taken
+/// for corruption.
 ///
 /// A call that takes several steps, as a registration of many devices does, may have done some of
 /// them before one failed; such a call can be made again whatever the kind.
@@ -99,7 +100,7 @@ impl IndexError {
         }
     }
 
-    /// Returns true if what was asked may have been done all the same.
+    /// Returns true if the request may have been carried out nevertheless.
     pub fn may_have_happened(&self) -> bool {
         matches!(self, Self::Unsure(_))
     }

@@ -27,8 +27,8 @@ pub use self::{
 /// Writes are stored, by all servers but these.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TakesWrites {
-    /// The servers of a cluster that cannot be reached, each with the reason. What they keep cannot
-    /// be read or changed, and everything else can.
+    /// The servers of a cluster that cannot be reached, each with the reason. Keys on them cannot
+    /// be read or changed; all others can.
     pub unreachable: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A stream from which a handshake may read only so much.
+//! A stream from which a handshake may read a bounded number of bytes.
 //!
 //! Rustls keeps up to 64 KiB of a handshake message that is not complete, for a client that has proved nothing.
 //! Without client certificates a handshake has a few KiB.

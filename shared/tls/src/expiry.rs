@@ -84,7 +84,7 @@ mod tests {
         [head, &contents].concat()
     }
 
-    /// A certificate with so much of an issuer, as far as it is read.
+    /// A certificate with an issuer of this length, as far as it is read.
     fn certificate(version: &[u8], issuer: usize, not_after: &[u8]) -> Vec<u8> {
         let validity = der(SEQUENCE, &[&der(UTC_TIME, &[b"260101000000Z"]), not_after]);
         let issuer = der(SEQUENCE, &[&vec![0; issuer]]);

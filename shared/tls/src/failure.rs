@@ -69,8 +69,9 @@ impl TlsFailure {
         None
     }
 
-    /// The error itself, or what it wraps without naming it as its source: `io::Error` gives the
-    /// source of what it wraps, and a shared error is of another type than what is shared.
+    /// The error itself, or what it wraps without naming it as its source: `io::Error` returns the
+    /// source of the error that it wraps, and a shared error has another type than the error
+    /// inside.
     fn in_one(error: &(dyn Error + 'static)) -> Option<Self> {
         if let Some(failure) = error.downcast_ref::<Self>() {
             return Some(failure.clone());

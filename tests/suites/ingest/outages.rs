@@ -31,9 +31,12 @@ async fn without_redis_a_known_app_pushes_on_and_everything_else_is_503_until_it
     for _ in 0..20 {
         assert_eq!(push.send(&service).await.http, 200, "the app is known");
     }
-    for request in [&device, &message, &push.clone().path("/v1/message/push/other")] {
+    let of_ledger = "try again: the ledger is unavailable";
+    let of_index = "try again: the device index is unavailable";
+    let other_app = push.clone().path("/v1/message/push/other");
+    for (request, text) in [(&device, of_index), (&message, of_ledger), (&other_app, of_index)] {
         let answer = request.send(&service).await;
-        answer.expect(503, 503, "try again: the device index is unavailable");
+        answer.expect(503, 503, text);
         assert!(answer.header("retry-after").is_some());
     }
     redis.thaw().unwrap();
@@ -75,18 +78,15 @@ async fn recalls_in_work_are_bounded_for_each_app_and_for_all_although_their_req
 
     redis.freeze().unwrap();
     for answer in join_all((0..2).map(|_| recall.send(&service))).await {
-        answer.expect(503, 503, "try again: the device index is unavailable");
+        answer.expect(503, 503, "try again: the ledger is unavailable");
     }
     // Redis is given up only later, so both are in work although they are answered.
     let answer = recall.send(&service).await;
     answer.expect(503, 503, "try again: the app has as many recalls in work as it may have");
     assert!(answer.header("retry-after").is_some());
     // The third permit is left to other apps.
-    recall_of_other.send(&service).await.expect(
-        503,
-        503,
-        "try again: the device index is unavailable",
-    );
+    let answer = recall_of_other.send(&service).await;
+    answer.expect(503, 503, "try again: the ledger is unavailable");
     let answer = recall_of_other.send(&service).await;
     answer.expect(503, 503, "try again: the service has as many recalls in work as it may have");
 

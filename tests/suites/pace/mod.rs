@@ -137,7 +137,7 @@ async fn two_workers_together_keep_the_pace_of_an_app_and_hold_up_no_other_app()
     }
     let mut put_off = 0.0;
     for worker in &workers {
-        put_off += worker.metric(r#"push_worker_turns_total{verdict="pace"}"#).await;
+        put_off += worker.metric(r#"push_worker_dispositions_total{disposition="wait"}"#).await;
     }
     assert!(put_off > 0.0, "no run ended because of the pace");
 

@@ -142,7 +142,7 @@ impl Messages {
         Some(message.memory)
     }
 
-    /// Forgets what was sent, because the connection has ended.
+    /// Forgets which messages were sent, because the connection has ended.
     pub(super) fn begin_again(&mut self) {
         self.sent = 0;
     }

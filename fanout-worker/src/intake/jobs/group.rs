@@ -301,7 +301,7 @@ impl<'a> JobGroup<'a> {
                 context.closed.count(job);
                 saved.push((number, Ok(())));
             } else {
-                // Saved by itself, the job finds out why the step failed.
+                // The job saves its batch by itself, which shows why the step failed.
                 leaving.push((one, stage));
             }
         }

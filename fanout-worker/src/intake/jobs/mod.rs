@@ -23,31 +23,16 @@ use push_model::{
     message::Audience,
 };
 use push_queue::{Delivery, Lane, QueueError};
-use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
 use self::{
     group::{GroupStep, JobGroup},
     single::{JobStage, SingleJob},
 };
-use super::{
-    isolation::isolate,
-    settling::{Requeue, renew_job, settle, unreadable},
-};
+use super::settling::{Requeue, renew_job, unreadable};
 use crate::{context::Context, control::hold::Hold, spans};
 
-/// Processes one envelope and settles it.
-pub(super) async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationToken) {
-    let _interactive = context.priority.interactive();
-    let is_ours = || delivery.is_ours();
-    let hold = context.retrier.hold(&is_ours, stopping);
-    let result = match isolate(context, Lane::Jobs, &delivery, &hold).await {
-        Some(result) => result,
-        None => process(context, &delivery, &hold).await,
-    };
-    settle(context, Lane::Jobs, delivery, result).await;
-}
-
+/// Processes one envelope.
 pub(super) async fn process(
     context: &Context,
     delivery: &Delivery,

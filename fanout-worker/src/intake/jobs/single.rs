@@ -1,8 +1,8 @@
 //! A job that is processed by itself: a broadcast, a push that was delivered again, or one that
 //! left its [`group`](super::group).
 //!
-//! A push to named devices and a small broadcast are one partition, which is sent at once. A larger
-//! broadcast is [shared](super::broadcast) with all workers.
+//! A push to named devices and a small broadcast are one partition, which is sent immediately. A
+//! larger broadcast is [shared](super::broadcast) with all workers.
 
 use push_model::{
     envelope::{Job, LateDevices, PartitionTask, encode_alone},
@@ -28,8 +28,7 @@ use crate::{
         claim::{ClaimRequest, OwnedPartition},
         entry::{EntryOutcome, begin_entry},
         missing,
-        run::{DetachedRun, SentBatch, Start},
-        run_end::Continuation,
+        run::{Continuation, DetachedRun, SentBatch, Start},
     },
     spans,
 };
@@ -122,7 +121,7 @@ impl SingleJob<'_> {
         }
         let (head, app) = (&job.head, job.app());
         let read = || context.ledger.partition(&app, &head.message_id, 0);
-        let view = context.retrier.ask_index(hold, read).await?.value;
+        let view = context.retrier.ask_store(hold, read).await?.value;
         Ok(view.is_none() && missing::was_processed(context, job, false, hold).await?)
     }
 

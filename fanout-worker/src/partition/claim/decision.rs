@@ -30,7 +30,7 @@ pub(crate) struct ClaimRequest {
     pub(crate) continues: Option<PriorDeliveries>,
     /// This delivery has tried to claim, and does not know whether that succeeded.
     pub(crate) tried: bool,
-    /// The last epoch that this delivery claimed; 0 before its first claim. If the index lost that
+    /// The last epoch that this delivery claimed; 0 before its first claim. If the ledger lost that
     /// claim, the next one gets a later epoch, because no state of a partition may look like an
     /// earlier state that was lost.
     pub(crate) claimed: u64,
@@ -131,7 +131,7 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
                 Ordering::Equal | Ordering::Less => claim(current.epoch, true),
             }
         }
-        // If it is no later than this delivery's own claim, the index lost the latter.
+        // If it is no later than this delivery's own claim, the ledger lost the latter.
         Some(current)
             if request.continues.is_some_and(|earlier| earlier.covers(&current))
                 && (request.claimed == 0 || current.epoch <= request.claimed) =>
@@ -145,10 +145,10 @@ pub(crate) fn decide(state: &PartitionState, request: &ClaimRequest) -> ClaimDec
         {
             ClaimDecision::Renewed(current)
         }
-        // Nothing that this message follows has claimed so late. Even if the index lost this
+        // Nothing that this message follows has claimed so late. Even if the ledger lost this
         // delivery's own claim, it is the claim of a message that goes on beside this one.
         Some(current) if current.epoch > request.parent => ClaimDecision::Stale,
-        // The index lost the parent, and another message made the claim with its epoch.
+        // The ledger lost the parent, and another message made the claim with its epoch.
         Some(current)
             if current.epoch == request.parent && current.owner != request.parent_owner =>
         {
@@ -223,12 +223,12 @@ mod tests {
         assert_eq!(
             decide(&current(3, 4, 1), &request),
             claims(5, 5, 7, false),
-            "the index lost its own claim"
+            "the ledger lost its own claim"
         );
         assert_eq!(
             decide(&current(4, 4, 1), &request),
             claims(5, 5, 7, false),
-            "an earlier request took effect after the index lost its own claim"
+            "an earlier request took effect after the ledger lost its own claim"
         );
         assert_eq!(decide(&current(5, 4, 1), &request), ClaimDecision::Stale, "taken over");
     }

@@ -1,22 +1,22 @@
 //! Decides which worker owns a partition.
 //!
 //! A queue message may exist twice, because its publish was repeated or a consumer lost its
-//! connection while it worked, and the index may have lost its last writes. One pure rule
+//! connection while it worked, and the ledger may have lost its last writes. One pure rule
 //! ([`decide`]) compares a message with the claim in the ledger, and one compare-and-set makes the
 //! message's worker the owner:
 //! - A message that continues the ledger's epoch, or a later one, is the newest: it may claim. A
-//!   later one means that the index lost a claim.
+//!   later one means that the ledger lost a claim.
 //! - If the message with which the ledger's claim was made is delivered again, it claims once more,
 //!   and the earlier delivery can save nothing from then on. An earlier delivery never takes a
 //!   claim from a later one, even while its own session seems to be alive.
 //! - A message that was handed on before it was known whether an earlier delivery had claimed
 //!   continues that claim as well ([`PriorDeliveries`](push_model::ledger::PriorDeliveries)), until
 //!   it has claimed itself: a request whose answer was lost may take effect at any time before
-//!   that. If the index loses its own claim, such a request may take effect again.
+//!   that. If the ledger loses its own claim, such a request may take effect again.
 //! - Two messages may have one nonce (a publish of the same bytes was repeated). The one that finds
 //!   the other's claim is put off.
 //! - The task beside a detached run is put off while that run renews its claim.
-//! - Every other message is stale: it continues an older epoch, or a claim that the index lost.
+//! - Every other message is stale: it continues an older epoch, or a claim that the ledger lost.
 //!
 //! A worker keeps its message until the partition has ended, or until the message that continues
 //! its claim is confirmed. So the claim in the ledger always has a message in the queue, and a
@@ -169,14 +169,14 @@ impl Claimant<'_> {
         Err(RunEnd::Contended)
     }
 
-    /// Reads the partition. Begins the entry again if it was lost, or if the index went back to the
+    /// Reads the partition. Begins the entry again if it was lost, or if the ledger went back to the
     /// entry of the copy that this one had replaced. An entry that was [evicted](super::missing)
     /// has ended.
     async fn read(&self, request: &mut ClaimRequest) -> Result<(PartitionView, Instant), RunEnd> {
         let (context, message, app) = (self.context, &self.job.head.message_id, self.job.app());
         for _ in 0..TRIES {
             let read = || context.ledger.partition(&app, message, request.partition);
-            let answer = context.retrier.ask_index(self.hold, read).await?;
+            let answer = context.retrier.ask_store(self.hold, read).await?;
             let is_missing = answer.value.is_none();
             if let Some(view) = answer.value
                 && view.dedup_nonce == Some(self.job.dedup_nonce)
@@ -214,7 +214,7 @@ impl Claimant<'_> {
         let (context, message) = (self.context, &self.job.head.message_id);
         let app = self.job.app();
         let fix = || context.ledger.plan(&app, message, plan);
-        let in_force = context.retrier.ask_index(self.hold, fix).await?.value;
+        let in_force = context.retrier.ask_store(self.hold, fix).await?.value;
         Ok(in_force.is_none_or(|in_force| in_force == *plan))
     }
 
@@ -255,7 +255,7 @@ impl Claimant<'_> {
     ) -> Result<Option<OwnedPartition>, RunEnd> {
         let (message, app) = (&self.job.head.message_id, self.job.app());
         let advance = || self.context.ledger.advance(&app, message, &step);
-        let answer = self.context.retrier.ask_index(self.hold, advance).await?;
+        let answer = self.context.retrier.ask_store(self.hold, advance).await?;
         let AdvanceOutcome::Saved { recalled } = answer.value else { return Ok(None) };
         if takeover {
             info!(partition = step.partition, "taken over");

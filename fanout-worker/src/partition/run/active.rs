@@ -112,7 +112,7 @@ impl ActiveRun<'_> {
         Some(Unsaved::from_nothing(state.checkpoint, leftovers, done.clone()))
     }
 
-    /// Returns what it leaves of the partition when it ends like this.
+    /// Returns the rest of the partition that it leaves when it ends like this.
     pub(super) fn remaining(&self, end: &RunEnd) -> Remaining {
         let Self { run, owned, from, found, .. } = self;
         match end {
@@ -122,7 +122,7 @@ impl ActiveRun<'_> {
             | RunEnd::Contended
             | RunEnd::Crowded
             | RunEnd::Deferred(_)
-            | RunEnd::IndexUnavailable
+            | RunEnd::StoreUnavailable
             | RunEnd::Broken(_) => Remaining::Unknown,
             // A broadcast that is sent from the job lane is not listed.
             RunEnd::Finished if run.lane == Lane::Jobs => Remaining::Unknown,
@@ -149,7 +149,7 @@ impl ActiveRun<'_> {
             | RunEnd::Crowded
             | RunEnd::Detached(_)
             | RunEnd::Deferred(_)
-            | RunEnd::IndexUnavailable
+            | RunEnd::StoreUnavailable
             | RunEnd::Broken(_) => return end,
             RunEnd::Yielded
             | RunEnd::TransportUnavailable

@@ -84,7 +84,7 @@ impl ActiveRun<'_> {
         let source = self.run.source();
         let from = self.owned.state.checkpoint;
         let count = || source.count(from);
-        let (left, next) = match self.run.ask_index(count).await {
+        let (left, next) = match self.run.ask_store(count).await {
             Ok(answer) => answer.value,
             // The app's devices in the index can never be read. The entry is closed without a
             // count.
@@ -159,7 +159,7 @@ impl ActiveRun<'_> {
         let (message, app) = (&job.head.message_id, job.app());
         // Stopping does not interrupt the first try: a batch that was sent is saved if it can be.
         let advance = || context.ledger.advance(&app, message, &step);
-        let answer = self.run.ask_index(advance).await?;
+        let answer = self.run.ask_store(advance).await?;
         let AdvanceOutcome::Saved { recalled } = answer.value else {
             return self.resolve_conflict(to, step.counts).await;
         };
@@ -179,8 +179,8 @@ impl ActiveRun<'_> {
         Ok(())
     }
 
-    /// Finds out why the ledger refused a step: an earlier try of it was saved, another worker owns
-    /// the partition now, or the index lost its last writes.
+    /// Determines why the ledger refused a step: an earlier try of it was saved, another worker
+    /// owns the partition now, or the ledger lost its last writes.
     async fn resolve_conflict(
         &mut self,
         intended: PartitionState,

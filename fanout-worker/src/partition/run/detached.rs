@@ -4,8 +4,8 @@
 //! is never answered has an outcome. In most cases the run has ended by then. A run that needs
 //! longer, because its broker is slow, renews its claim in time: the task finds the new claim and
 //! is delayed again. If the worker dies, the task finds the claim that it continues, and takes
-//! over. Until then this run owns the partition, so it tries again what is due and reads on at the
-//! app's pace, as it would with its queue message.
+//! over. Until then this run owns the partition, so it makes retries that are due and reads on at
+//! the app's pace, as it would with its queue message.
 
 use std::time::Duration;
 
@@ -13,12 +13,8 @@ use push_model::ledger::{Advance, AdvanceOutcome, Claim, Counts, PartitionState}
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{ActiveRun, OpenPartition, PartitionRun};
-use crate::{
-    context::Context,
-    control::retrier::Answer,
-    partition::run_end::{Continuation, RunEnd, RunResult},
-};
+use super::{ActiveRun, Continuation, OpenPartition, PartitionRun, RunResult};
+use crate::{context::Context, control::retrier::Answer, partition::run_end::RunEnd};
 use push_transports::WaitGuard;
 
 /// A run after its queue message was settled, with the devices that it still waits for.
@@ -89,7 +85,7 @@ impl ActiveRun<'_> {
         };
         let (message, app) = (&job.head.message_id, job.app());
         let advance = || context.ledger.advance(&app, message, &step);
-        let renewed = match self.run.ask_index(advance).await {
+        let renewed = match self.run.ask_store(advance).await {
             Ok(Answer { value: AdvanceOutcome::Saved { recalled }, asked_at }) => {
                 self.request.record_claim(&claim);
                 self.owned.claim = claim;

@@ -25,11 +25,13 @@
 //! - `sending`: the life of a batch: read, granted by the pace, sent, waited for
 //! - `open_batches`: batches that were handed over and are not answered yet
 //! - `commit`: saving its outcomes together with the checkpoint
+//! - `result`: how the run ended, and where the next message of the partition continues
 
 mod active;
 mod commit;
 mod detached;
 mod open_batches;
+mod result;
 mod sending;
 
 use std::sync::Arc;
@@ -48,13 +50,14 @@ use self::active::{ActiveRun, OpenPartition};
 pub(crate) use self::{
     detached::DetachedRun,
     open_batches::{Answered, OpenBatches},
+    result::{Continuation, RunResult},
 };
 use super::{
     batch::{Batch, DeviceSource},
     claim::{ClaimRequest, Claimant, OwnedPartition},
     classification::BatchResult,
     remaining::Remaining,
-    run_end::{RunEnd, RunResult},
+    run_end::RunEnd,
 };
 use crate::{
     context::Context,
@@ -116,8 +119,8 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) job: &'a Job,
     pub(crate) plan: Option<&'a Plan>,
     pub(crate) planned: Option<&'a PlannedPartition>,
-    /// The lane of its queue message: the task lane waits for a permit before it asks the
-    /// index, the job lane does not.
+    /// The lane of its queue message: the task lane waits for a permit before it asks a
+    /// store, the job lane does not.
     pub(crate) lane: Lane,
     /// The slot that it has, in the task lane.
     pub(crate) slot: Option<&'a TaskSlot>,
@@ -213,7 +216,7 @@ impl PartitionRun<'_> {
         DeviceSource { context: self.context, job: self.job, planned: self.planned }
     }
 
-    /// Asks the index until it answers, unless the worker stops. In the task lane each try waits
+    /// Asks a store until it answers, unless the worker stops. In the task lane each try waits
     /// for its permit.
     async fn ask_unless_stopping<T, F>(&self, step: impl Fn() -> F) -> Result<T, RunEnd>
     where
@@ -222,11 +225,11 @@ impl PartitionRun<'_> {
         if self.hold.is_stopping() {
             return Err(RunEnd::Interrupted);
         }
-        Ok(self.ask_index(step).await?.value)
+        Ok(self.ask_store(step).await?.value)
     }
 
-    /// Asks the index until it answers. The first try is made even while the worker stops.
-    async fn ask_index<T, F>(&self, step: impl Fn() -> F) -> Result<Answer<T>, RetryError>
+    /// Asks a store until it answers. The first try is made even while the worker stops.
+    async fn ask_store<T, F>(&self, step: impl Fn() -> F) -> Result<Answer<T>, RetryError>
     where
         F: Future<Output = Result<T, IndexError>>,
     {
@@ -238,12 +241,13 @@ impl PartitionRun<'_> {
                 Lane::Jobs => None,
             }
         };
-        self.context.retrier.ask_index_with_permit(self.hold, permit, step).await
+        self.context.retrier.ask_store_with_permit(self.hold, permit, step).await
     }
 }
 
-/// Returns the counts so far of a partition that was just claimed. None if its messages do not know
-/// them, because another delivery changed it or the index went back to an earlier state.
+/// Returns the counts so far of a partition that was just claimed. None if the
+/// queue message does not carry them, because another delivery changed the partition or the ledger
+/// went back to an earlier state.
 fn counted(request: &ClaimRequest, owned: &OwnedPartition) -> Option<Counts> {
     let OwnedPartition { state, leftovers, saved, .. } = owned;
     let progress = request.progress.as_ref();

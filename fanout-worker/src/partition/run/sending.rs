@@ -192,7 +192,7 @@ impl ActiveRun<'_> {
         match asked {
             Ok(()) => Ok(expected == (self.owned.claim, self.owned.state)),
             // Devices that were written to are waited for, and saved as far as that is possible.
-            Err(RunEnd::IndexUnavailable | RunEnd::Interrupted | RunEnd::Broken(_)) => {
+            Err(RunEnd::StoreUnavailable | RunEnd::Interrupted | RunEnd::Broken(_)) => {
                 self.permission.withdraw();
                 Ok(true)
             }
@@ -313,7 +313,7 @@ impl ActiveRun<'_> {
             }
         }
         // Each answer took longer than `RECALL_CHECK`.
-        Err(RunEnd::IndexUnavailable)
+        Err(RunEnd::StoreUnavailable)
     }
 }
 

@@ -107,7 +107,7 @@ struct KnownUsage {
 #[derive(Debug)]
 pub(crate) struct MessagePlaces {
     usage: Arc<MessageUsage>,
-    /// Those of a request are of one or two hours and kinds.
+    /// The counts of one request span one or two hours and kinds.
     hours: Vec<(UsageHour, UsageCounts)>,
 }
 
@@ -147,9 +147,9 @@ impl MessageUsage {
         result.map(|()| Box::new(MessagePlaces { usage, hours: vec![(hour, counts)] }))
     }
 
-    /// Writes what was accepted to the index, with `write`, and learns what the app uses now. Of
-    /// several callers, one asks at a time; nothing is asked if that was done after `since`. An error that leaves open whether it was written counts as
-    /// written: no app is charged twice.
+    /// Writes what was accepted to the index, with `write`, and learns what the app uses now. Of several
+    /// callers, one asks at a time. If another caller has asked after `since`, nothing is asked. An error
+    /// that leaves open whether it was written counts as written: no app is charged twice.
     pub(crate) async fn exchange<E>(
         self: &Arc<Self>,
         since: Option<Instant>,

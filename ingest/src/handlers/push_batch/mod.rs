@@ -1,6 +1,6 @@
 //! `POST /v1/message/push/{AppID}/batch`: many pushes in one request, one a line.
 //!
-//! Each line is checked and answered as if it had come alone, so an invalid line spoils no other.
+//! Each line is checked and answered as if it had come alone, so an invalid line affects no other.
 //! Checks of the request as a whole (authentication, media type, size, number of lines) are
 //! answered as for a single push. Two more rejections are for the whole request: the queue took
 //! none of its pushes, because the caller then has to wait for the queue; and the app's rate limit

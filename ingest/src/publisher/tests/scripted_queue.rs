@@ -28,7 +28,7 @@ impl ScriptedQueue {
         self.blocked.send_replace(reason.map(Into::into));
     }
 
-    /// How many jobs each message had.
+    /// The number of jobs in each message.
     pub(super) fn batches(&self) -> Vec<usize> {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         published

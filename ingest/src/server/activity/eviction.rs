@@ -12,8 +12,8 @@ const AFTER_ANSWER: Duration = Duration::from_millis(100);
 const WHILE_ANSWERING: Duration = Duration::from_secs(10);
 /// The time for which a connection is kept in any case while its client takes nothing of an answer.
 const WHILE_UNREAD: Duration = Duration::from_secs(1);
-/// The time for which a connection is kept in any case while a request waits for its body, and the age of one
-/// without a first request from which on it may be evicted before others.
+/// The time for which a connection is always kept while a request waits for its body. A connection without a
+/// first request may be evicted before others from this age on.
 const WHILE_RECEIVING: Duration = Duration::from_secs(1);
 
 /// The reason why a connection may be closed for another one, and the time since it may. The greatest is

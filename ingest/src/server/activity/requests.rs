@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const IN_WORK: u64 = (1 << 31) - 1;
 /// One request in work.
 const ONE: u64 = 1;
-/// One of them that waits for its body. The bits up to [`CLOSED`] count these.
+/// A request in work that waits for its body. The bits up to [`CLOSED`] count these.
 const ONE_RECEIVING: u64 = 1 << 31;
 /// Set for good once the connection takes no more requests.
 const CLOSED: u64 = 1 << 62;

@@ -1,20 +1,20 @@
 //! Admits connections when more come than the service has room for.
 //!
-//! All connections together have a bound, and those of one address have one of their own, so that
-//! one address leaves room for others. At either bound a new connection takes the place of an idle
-//! one ([`register`]). So connections that lie idle, however many, keep no other client out for longer
-//! than it takes to close one of them; and a reverse proxy, from whose address all connections come,
-//! loses idle ones only. A connection whose client takes nothing of its answer makes room for an address
-//! that has fewer connections. One with a request in work that has its body is never closed for another: it
-//! may have been accepted, and must be answered.
+//! All connections together have a bound, and the connections of one address another, so that one address
+//! leaves room for others. At either bound a new connection takes the place of an idle one ([`register`]). So
+//! connections that lie idle, however many, keep no other client out for longer than it takes to close one of
+//! them; and a reverse proxy, from whose address all connections come, loses idle ones only. A connection
+//! whose client takes nothing of its answer makes room for an address that has fewer connections. A
+//! connection with a request in work that has its body is never closed for another: it may have been
+//! accepted, and must be answered.
 //!
 //! A connection that makes room is told so, in the way of its protocol (GOAWAY, `close_notify`, the
 //! end of this side), so that its client sends nothing more over it. The newcomer does not wait for
 //! that: for a moment ([`GOODBYE`]) a few connections more are open than are served. When too many
 //! do that together, the next is closed without a word.
 //!
-//! `register` has the connections that are served and closes one of them, `share` bounds what those of one
-//! address hold together.
+//! `register` has the connections that are served and closes one of them, `share` bounds what the connections
+//! of one address hold together.
 
 mod register;
 mod share;

@@ -7,8 +7,8 @@ use std::sync::{
 
 use tokio::sync::Semaphore;
 
-/// The bytes of HTTP/2 heads that are not whole, of all connections of one address. A head of a push has
-/// some hundred bytes and comes in one piece.
+/// The bytes of incomplete HTTP/2 heads on all connections of one address. A head of a push has some hundred
+/// bytes and comes in one piece.
 const HEAD_BYTES: usize = 2 * 1024 * 1024;
 
 /// The share of one address.
@@ -30,7 +30,7 @@ impl AddressShare {
         &self.requests
     }
 
-    /// Takes so many bytes of heads that are not whole. Returns false if the address holds too many.
+    /// Takes this many bytes of incomplete heads. Returns false if the address holds too many.
     pub(in crate::server) fn hold(&self, bytes: usize) -> bool {
         let held = |held: usize| held.checked_add(bytes).filter(|held| *held <= HEAD_BYTES);
         self.head_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, held).is_ok()

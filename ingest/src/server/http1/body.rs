@@ -23,8 +23,8 @@ use crate::{
 
 /// The size of the largest read, in bytes.
 const MAX_READ: usize = 64 * 1024;
-/// The size of a read of a body of which less has arrived so far: nothing is allocated for
-/// what is only announced.
+/// The size of a read of a body of which less has arrived so far: nothing is allocated for bytes
+/// that are only announced.
 const FIRST_READ: usize = 4096;
 /// The time for the rest of a body whose request was answered without it.
 const REST_TIME: Duration = Duration::from_secs(5);
@@ -42,8 +42,8 @@ pub(super) struct Http1Body<'a> {
     to_come: ToCome,
     /// The rest of [`CONTINUE`] that is not written yet.
     to_write: Option<&'static [u8]>,
-    /// The number of bytes of the body itself that have come, with the head and over the stream. What frames
-    /// them counts against no memory, and so makes no read larger.
+    /// The number of bytes of the body itself that have come, with the head and over the stream. The framing
+    /// around them counts against no memory, so it makes no read larger.
     came: usize,
     buffer: BytesMut,
 }

@@ -1,6 +1,6 @@
 //! The chunked transfer coding (RFC 9112 section 7.1), read strictly: every line ends with CRLF and has no
-//! control characters but tabs. A size is hexadecimal digits, with blanks behind it only before an
-//! extension. Extensions and trailers are bounded and dropped.
+//! control characters but tabs. A size is hexadecimal digits, with blanks after it only before an extension.
+//! Extensions and trailers are bounded and dropped.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderName;
@@ -53,7 +53,7 @@ pub(super) enum Decoded {
 }
 
 impl Chunks {
-    /// Decodes a body of which this has arrived, and perhaps more behind it.
+    /// Decodes a body whose first bytes are these, perhaps with bytes of the next request after it.
     pub(super) fn new(received: &[u8]) -> Self {
         Self { buffer: received.into(), ..Self::default() }
     }
@@ -157,7 +157,7 @@ mod tests {
 
     type BodyAndRest = (Vec<u8>, Vec<u8>);
 
-    /// Decodes bytes that arrive in pieces of this size. Returns the body and what is behind it.
+    /// Decodes bytes that arrive in pieces of this size. Returns the body and the bytes after it.
     fn decode(bytes: &[u8], piece: usize) -> Result<Option<BodyAndRest>, NotChunks> {
         let (mut chunks, mut body) = (Chunks::default(), Vec::new());
         let mut pieces = bytes.chunks(piece);

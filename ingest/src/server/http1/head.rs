@@ -1,11 +1,11 @@
 //! Reads the head of a request, strictly.
 //!
 //! A service and the proxy before it must agree where a request ends: if they don't, what one
-//! takes for a body is the next request for the other, with another client's credentials. So a
-//! head is refused that leaves a doubt about its host or its body (RFC 9112 sections 3.2, 6.1 and 6.3):
-//! no `Host`, or two; a length besides a transfer coding; two lengths, even if they are equal; any
+//! takes for a body is the next request for the other, with another client's credentials. So a head
+//! whose host or body is ambiguous is refused (RFC 9112 sections 3.2, 6.1 and 6.3): no `Host` in
+//! HTTP/1.1, or two; a length besides a transfer coding; two lengths, even if they are equal; any
 //! coding but one `chunked`; a transfer coding in HTTP/1.0. A line may end with LF alone, which section
-//! 2.2 allows; CR alone ends none.
+//! 2.2 allows; a lone CR does not end a line.
 
 use std::mem::MaybeUninit;
 
@@ -42,7 +42,7 @@ pub(super) struct Request<'a> {
     pub(super) framing: Framing,
     /// The connection ends with its answer.
     pub(super) is_last: bool,
-    /// Its answer has a body. That to HEAD has none.
+    /// Its answer has a body. The answer to HEAD has none.
     pub(super) answer_has_body: bool,
     /// The part that the handlers need.
     pub(super) head: Head<'a>,

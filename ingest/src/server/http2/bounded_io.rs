@@ -1,7 +1,7 @@
 //! The bytes of an HTTP/2 connection, within bounds that h2 does not have.
 //!
-//! - Header blocks reach h2 whole and few at a time (`head_blocks`). One that has begun has the time of a
-//!   head, and what has come of it counts against the share of its address.
+//! - Header blocks reach h2 whole and few at a time (`head_blocks`). A block that has begun has the time of a
+//!   head, and its bytes so far count against the share of its address.
 //! - Frames that make h2 visit every open stream come no faster than `visits` allows.
 //! - A client that reads nothing for [`UNREAD_TIME`] while something is to be sent is gone: the answers
 //!   and the acknowledgements that wait for it would be held for as long as it stays connected.
@@ -149,7 +149,7 @@ impl<S> BoundedIo<S> {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// Holds no more than it must of what was received, and counts it if it is a part of a block.
+    /// Keeps only the received bytes that it must, and counts them if they are a part of a block.
     fn wait(&mut self) -> io::Result<()> {
         if self.has_gap {
             self.received = BytesMut::from(&self.received[..]);
@@ -266,7 +266,7 @@ mod tests {
 
     const HEAD_TIME: Duration = Duration::from_secs(10);
     const PREFACE: [u8; 24] = [0; 24];
-    /// How many bytes of a head are sent first.
+    /// The number of bytes of a head that are sent first.
     const BEGINNING: usize = 20;
 
     /// A frame HEADERS that is a whole head.

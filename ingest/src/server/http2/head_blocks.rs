@@ -21,8 +21,8 @@ const END_HEADERS: u8 = 4;
 
 /// The largest block of trailers, in bytes. The service reads no trailers; a checksum fits.
 const MAX_TRAILERS: usize = 128;
-/// The most bytes of blocks that are handed on before the requests that they begin are taken. What h2
-/// decodes from so many takes about 100 KB.
+/// The most bytes of blocks that are handed on before the requests that they begin are taken. h2 decodes them
+/// into about 100 KB.
 const TURN: usize = 512;
 
 /// A block that is larger than it may be.

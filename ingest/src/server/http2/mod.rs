@@ -1,6 +1,6 @@
 //! HTTP/2 connections.
 //!
-//! h2 speaks the protocol. What it does not bound is bounded here:
+//! h2 speaks the protocol. The bounds that it lacks are here:
 //!
 //! - `bounded_io`: the bytes of a connection; `head_blocks`: where heads and trailers are in them;
 //!   `visits`: how often a client may make h2 visit all streams

@@ -1,8 +1,8 @@
 //! One HTTP/2 request: from its head to the end of its stream.
 //!
-//! Its answer is sent as soon as it exists. What the client still sends is read and dropped meanwhile,
-//! as it is over HTTP/1: a stream that is reset right after an early answer makes some clients (curl
-//! before 8, httpx) report the reset and not the answer.
+//! Its answer is sent as soon as it exists. Bytes that the client still sends are read and dropped meanwhile,
+//! as over HTTP/1: a stream that is reset right after an early answer makes some clients (curl before 8,
+//! httpx) report the reset and not the answer.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -171,7 +171,7 @@ impl Requests {
         mut body: StreamBody,
         mut respond: SendResponse<Bytes>,
     ) {
-        // It counts until the answer was written, and until what is left of the body was read.
+        // It counts until the answer was written and the rest of the body was read.
         let permit = Arc::new(permit);
         let (response, bytes) = reply.holding(Arc::clone(&permit)).into_http2();
         let is_end = is_head || bytes.is_empty();

@@ -17,7 +17,7 @@ pub(super) struct SecretWatch {
     /// Set once a right secret came or the connection was told to end, whichever is first.
     is_decided: AtomicBool,
     requests: AtomicU32,
-    /// Ends the connection as if the service stopped: what is in work is answered.
+    /// Ends the connection as if the service stopped: requests in work are answered.
     end: CancellationToken,
 }
 

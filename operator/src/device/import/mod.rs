@@ -67,7 +67,7 @@ pub struct Imported {
     pub created: u64,
     /// Devices that were replaced.
     pub updated: u64,
-    /// Of these devices, those of a transport for which the app has no account.
+    /// The number of these devices for whose transport the app has no account.
     pub without_account: u64,
     /// Lines that were not imported.
     pub bad: u64,

@@ -9,8 +9,8 @@ use push_model::{app::App, device::TransportKind};
 use push_store::Finding;
 use tokio::time::sleep;
 
-use crate::doctor::servers::engine::Engine;
 use crate::app::trial::{AccountTried, Providers, TrialVerdict};
+use crate::doctor::servers::engine::Engine;
 
 const SUBJECT: &str = "account trials";
 

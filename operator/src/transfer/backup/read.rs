@@ -23,7 +23,7 @@ use super::{
 };
 use crate::transfer::source::{Batch, Source};
 
-/// Devices of one batch come from at most so many blocks.
+/// Devices of one batch come from at most this many blocks.
 const BATCH_BLOCKS: usize = 4;
 
 /// A backup that was checked.

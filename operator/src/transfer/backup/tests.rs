@@ -181,7 +181,7 @@ fn no_file_is_replaced_and_none_is_left_that_is_not_whole() {
     assert!(!file.exists(), "it has its name only when it is whole");
     drop(unfinished);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    // What a killed program left is no obstacle, whatever its permissions.
+    // A file that a killed program left is no obstacle, whatever its permissions.
     let left = folder.path().join("news.backup.part");
     fs::write(&left, "x").unwrap();
     fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
@@ -209,7 +209,7 @@ fn numbers_that_no_store_compares_exactly_are_refused() {
     const TOO_LARGE: u64 = 1 << 52;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("news.backup");
-    // What is written is read back, as a restoration would.
+    // The file is read back as a restoration reads it.
     let refused = |head: &Head, device: &Registration| {
         let mut writer = BackupWriter::create(&file, head).unwrap();
         writer.add(device).unwrap();

@@ -140,8 +140,8 @@ impl BackupWriter {
     }
 }
 
-/// Makes the unfinished file, in place of one that an ended program left: a file that is being written
-/// is locked. Returns none if another program writes it.
+/// Makes the unfinished file, and replaces one that an ended program left: a file that is being written is
+/// locked. Returns none if another program writes it.
 fn begin(unfinished: &Path) -> io::Result<Option<File>> {
     let is_busy = |error: &TryLockError| matches!(error, TryLockError::WouldBlock);
     // Only a file: a link is not followed, and opening a pipe would wait for its reader.

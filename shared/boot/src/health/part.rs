@@ -59,7 +59,7 @@ pub(super) struct Part {
     last: Option<PartState>,
     /// True if it has worked since the start.
     has_worked: bool,
-    /// Since when it is in its status.
+    /// The time since which it has its status.
     since: UnixMillis,
     /// The end of the last check.
     checked: Option<(Instant, UnixMillis)>,

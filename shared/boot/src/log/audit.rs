@@ -52,7 +52,7 @@ pub fn log(event: &AuditEvent) {
 /// fill the log.
 #[derive(Debug, Clone, Copy)]
 pub enum FailedLogins<'a> {
-    /// Requests with a secret that is none of this app's, or that lacks the scope of the call.
+    /// Requests with a wrong secret for this app, or with one that lacks the scope of the call.
     OfApp(&'a AppId),
     /// Requests for apps that are not named, including those that do not exist.
     OfOtherApps,

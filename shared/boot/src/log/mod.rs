@@ -191,7 +191,7 @@ fn shortened_json(line: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}\n", Value::Object(event)))
 }
 
-/// The text, cut to at most so many bytes.
+/// Returns the text, cut to at most this many bytes.
 fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);

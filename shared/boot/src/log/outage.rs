@@ -68,14 +68,14 @@ pub struct Ended {
 }
 
 impl Outage {
-    /// For a program that refuses a request when the server fails. That the outage is over is known
-    /// only after nothing has failed for [`QUIET`].
+    /// For a program that refuses a request when the server fails. The outage counts as over once
+    /// nothing has failed for [`QUIET`].
     pub fn of_refused_requests() -> Self {
         Self(Arc::new(Shared { quiet: QUIET, ..Shared::default() }))
     }
 
-    /// Notes that a request failed, on which so many (`count`) depended, in a way of this kind. True
-    /// if it is the first of its kind in an outage: only that is to be logged as a warning
+    /// Notes that a request failed in a way of this kind, and `count` pieces of work with it. True if it is
+    /// the first of its kind in an outage: only that is to be logged as a warning
     /// ([`log_failure`](crate::log_failure)).
     pub fn failed(&self, count: usize, kind: &'static str) -> bool {
         let (mut state, now) = (self.state(), Instant::now());

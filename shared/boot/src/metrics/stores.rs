@@ -1,8 +1,8 @@
 //! The contents of the queue and the stores and the resources that they use, read at intervals.
 //!
-//! A scrape must be answered immediately, even while a store is frozen, so it never asks one: it gets
-//! what was read last. What could not be read the last time has no value, because an old number
-//! would look like a present one.
+//! A scrape must be answered immediately, even while a store is frozen, so it never asks one: it gets what
+//! was read last. A number that could not be read the last time has no value, because an old one would look
+//! current.
 
 use std::{
     fmt,

@@ -1,7 +1,7 @@
-//! The connections of the operations listener. They are few, and a new one never waits for those
-//! before it: where there are too many, the oldest is closed. Those whose request has come are counted apart from
-//! those that send none, so that connections that lie idle end no answer that a slow client is still
-//! reading, and slow clients leave room for the next probe.
+//! The connections of the operations listener. They are few, and a new one never waits for those before it:
+//! where there are too many, the oldest is closed. Connections whose request has come are counted apart from
+//! idle ones, so that idle connections end no answer that a slow client is still reading, and slow clients
+//! leave room for the next probe.
 
 use std::{
     collections::VecDeque,

@@ -7,7 +7,7 @@
 //!   ([`health`](crate::health)).
 //! - Nothing that it answers waits for a server: the parts are checked in the background.
 //! - The port should be open to few clients only; the number of connections and the time of each
-//!   are bounded all the same, and connections that lie idle keep no other from its answer.
+//!   are bounded nevertheless, and idle connections keep no other from its answer.
 
 mod answers;
 mod connections;

@@ -26,14 +26,14 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Splits a limit: clients get what is not kept for the rest of the process.
+    /// Splits a limit: clients get the descriptors that are not kept for the rest of the process.
     pub fn of_limit(limit: u64) -> Self {
         // Under a very low limit half is kept, so that some clients are served.
         let for_clients = limit - KEPT.min(limit / 2);
         Self { limit, for_clients: usize::try_from(for_clients).unwrap_or(usize::MAX) }
     }
 
-    /// One of two equal shares, for a process with two listeners for clients.
+    /// Halves the connections, for a process with two listeners for clients.
     #[must_use]
     pub fn half(self) -> Self {
         Self { for_clients: self.for_clients / 2, ..self }

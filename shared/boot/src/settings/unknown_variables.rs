@@ -13,7 +13,7 @@ use crate::values::nearest;
 const PREFIX: &str = "PUSH_";
 /// The variables of all programs, one a line.
 pub const OF_ALL_PROGRAMS: &str = include_str!("variables.txt");
-/// How the variables of tests begin, which the programs that they start inherit.
+/// The prefix of the variables of tests, which the programs that they start inherit.
 const OF_TESTS: [&str; 8] = [
     "PUSH_CHAOS_",
     "PUSH_FUZZ_",

@@ -116,7 +116,7 @@ impl Endpoint {
         };
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(CollectorError::Connection)?;
-        // How it ends, the sender is told.
+        // The sender is told how it ends.
         let task = AbortOnDropHandle::new(tokio::spawn(async move { drop(connection.await) }));
         Ok(Connection { sender, _task: task })
     }

@@ -1,9 +1,8 @@
 //! The task that sends spans to the collector, in batches.
 //!
-//! Work that gets stuck: a collector that does not answer within [`SEND_TIME`] costs one batch,
-//! which is counted as failed and not sent again. Meanwhile spans wait in the queue, and those that
-//! find it full are dropped. That the collector fails is logged at most once in [`LOG_PAUSE`], also if it
-//! fails now and then.
+//! Failures: a collector that does not answer within [`SEND_TIME`] costs one batch, which is counted as
+//! failed and not sent again. Meanwhile spans wait in the queue, and those that find it full are dropped.
+//! Failures of the collector are logged at most once in [`LOG_PAUSE`], even if it fails only now and then.
 
 use std::{mem, time::Duration};
 
@@ -99,7 +98,7 @@ impl Exporter {
         let answer = timeout(SEND_TIME, self.collector.send(body.into())).await;
         let answer = answer.unwrap_or(Err(CollectorError::Late(SEND_TIME)));
         let taken = answer.and_then(|answer| {
-            // What cannot be read says nothing of spans that were refused.
+            // An answer that cannot be read names no refused spans.
             let answer = ExportTraceServiceResponse::decode(answer).unwrap_or_default();
             let partly = answer.partial_success.unwrap_or_default();
             match u64::try_from(partly.rejected_spans).unwrap_or_default() {
@@ -118,7 +117,7 @@ impl Exporter {
     }
 }
 
-/// Logs that the collector fails, and that it does no more.
+/// Logs that the collector fails, and when it works again.
 #[derive(Debug, Default)]
 struct FailureLog {
     /// The time of the last log line about a failure.

@@ -8,12 +8,12 @@
 //! makes a span knows if it belongs to a trace, and messages that are not sampled cost no more than
 //! with traces off.
 //!
-//! Only spans with the target [`TARGET`] are of a trace ([`traced_span!`](crate::traced_span)); the
-//! others are there for the log alone. A span that ends goes into a bounded queue (`queue`), from
-//! which one task sends batches to the collector (`exporter`, over the connection of `collector`).
-//! No work ever waits for that: a span that finds the queue full is dropped and counted
-//! (`metrics`), and so is a batch that the collector does not take. `spans` makes spans and links
-//! them across processes; `settings` and `headers` are the flags.
+//! Only spans with the target [`TARGET`] belong to a trace ([`traced_span!`](crate::traced_span));
+//! the others are there for the log alone. A span that ends goes into a bounded queue (`queue`),
+//! from which one task sends batches to the collector (`exporter`, over the connection of
+//! `collector`). No work ever waits for that: a span that finds the queue full is dropped and
+//! counted (`metrics`), and so is a batch that the collector does not take. `spans` makes spans and
+//! links them across processes; `settings` and `headers` are the flags.
 //!
 //! The request is made of the types of `opentelemetry-proto`. `opentelemetry-otlp` is not used: it
 //! would bring another TLS, and settings of its own from the environment.
@@ -88,7 +88,7 @@ impl Traces {
         );
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
-            // Whether a span is made at all was decided before.
+            // The decision to make a span was taken before.
             .with_sampler(Sampler::AlwaysOn)
             .with_span_limits(SpanLimits {
                 max_events_per_span: MOST_OF_A_SPAN,
@@ -133,7 +133,7 @@ impl Traces {
         running.task = exporter.map(|exporter| tokio::spawn(exporter.run(running.stop.clone())));
     }
 
-    /// Sends what is left, for a few seconds at most.
+    /// Sends the remaining spans, for a few seconds at most.
     pub async fn finish(self) {
         let Some(Running { stop, task: Some(mut task), counts, .. }) = self.0 else { return };
         stop.cancel();

@@ -38,7 +38,7 @@ impl SpanProcessor for SpanQueue {
         }
     }
 
-    /// [`Traces::finish`](super::Traces::finish) sends what is left.
+    /// [`Traces::finish`](super::Traces::finish) sends the remaining spans.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }

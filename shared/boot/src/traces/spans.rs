@@ -8,7 +8,7 @@ use push_model::trace_parent::TraceParent;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// The target of the spans that are of a trace.
+/// The target of the spans that belong to a trace.
 pub const TARGET: &str = "push_trace";
 
 /// A span of the work on something. The first argument says what it follows: `Some` makes it a span

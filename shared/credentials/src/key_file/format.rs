@@ -50,8 +50,8 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// The keys in this text; none if it is something else. Which part is wrong is not said, because
-/// the parts are secret.
+/// The keys in this text; none if it is something else. The wrong part is not named, because the
+/// parts are secret.
 pub(super) fn read(text: &[u8]) -> Option<KeySet> {
     let stored: StoredSet = serde_json::from_slice(text).ok()?;
     if stored.version != VERSION {

@@ -40,7 +40,7 @@ pub struct KeyWords {
     pub create: &'static str,
     /// The command that replaces a key.
     pub rotate: &'static str,
-    /// What follows if the file is lost.
+    /// The consequence of losing the file.
     pub lost: &'static str,
 }
 
@@ -331,9 +331,8 @@ impl<K: StoredKeys> StoredKeyFile<K> {
 }
 
 impl KeyFile {
-    /// The device that this login at an MQTT broker proves ([`KeySet::authenticate`]). A token of an
-    /// unknown key may be of one that another program signs with already, so the file is looked at
-    /// then, if it was not within the last second.
+    /// The device that this login at an MQTT broker proves ([`KeySet::authenticate`]). An unknown key may be
+    /// one that another program signs with already, so the file is read again, at most once a second.
     ///
     /// # Errors
     /// As [`KeySet::authenticate`].

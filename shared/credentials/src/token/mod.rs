@@ -24,12 +24,12 @@ pub use self::verify::TokenError;
 /// The longest token that is looked at, in characters. With the longest ids a token has 1,900.
 pub const MAX_LEN: usize = 2048;
 
-/// The allowed difference between the clocks of issuer and verifier. A token claims to be issued so
-/// much earlier than it was: EMQX refuses tokens from the future, so without this a broker whose clock
-/// is one second slow would refuse a new device.
+/// The allowed difference between the clocks of issuer and verifier. A token claims to be issued this much
+/// earlier than it was: EMQX refuses tokens from the future, so without this a broker whose clock is one
+/// second slow would refuse a new device.
 const CLOCK_ALLOWANCE: Duration = Duration::from_secs(5);
 
-/// The longest life of a token. One that says that it lasts longer was not issued by this service,
+/// The longest life of a token. A token that claims to last longer was not issued by this service,
 /// even if it is signed with its key: a stolen key makes no token that outlives this.
 pub const MAX_TTL: Duration = Duration::from_hours(366 * 24);
 

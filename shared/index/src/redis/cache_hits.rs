@@ -1,8 +1,8 @@
 //! Counts hits and misses of this program's caches.
 //!
-//! Counted where the answer is known, not where the cache is asked: an entry that turns out to be
-//! out of date costs more than one that is missing, so it is a miss. What no cache can have, such as a
-//! device that does not exist, and what could not be read, count as neither.
+//! Counted where the answer is known, not where the cache is asked: an entry that turns out to be out of date
+//! costs more than one that is missing, so it is a miss. Devices that no cache can have, because they do not
+//! exist, and records that could not be read count as neither.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -8,7 +8,7 @@
 //! Structures: the schema of [`push_store::sqlite`] has the tables and explains slots and codes.
 //! There is one shard, with all slots of an app. [`devices`] registers and scans devices.
 //!
-//! Work that gets stuck: an app is removed in one step, and its rows are deleted in further steps.
+//! Failures: an app is removed in one step, and its rows are deleted in further steps.
 //! The next removal of any app finishes a deletion that was interrupted.
 
 mod apps;

@@ -75,7 +75,7 @@ impl RedisLedger {
     }
 
     /// Takes steps of many entries: those that only change the heads of records together, the
-    /// others one by one.
+    /// others with a request each, concurrently.
     pub(super) async fn advance_entries(
         &self,
         steps: &[MessageStep],

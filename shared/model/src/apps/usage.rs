@@ -1,12 +1,12 @@
 //! The use of an app's quotas of messages, in counts that are written now and then.
 //!
 //! Counting each message where it is accepted and where it ends would cost every push a write. So the
-//! programs count in memory and add up what they counted about once a second: `ingest` what it
-//! accepted, workers what they closed. What a program has not written when it dies is lost, so no
-//! count may be wrong for long: `ingest` settles lost counts of an app that it refuses, within two
-//! minutes after its last message has ended ([`UsageHour::HELD`] says until when workers have some).
-//! And messages are counted by the *hour* in which they were accepted, which is forgotten when none of
-//! its messages can wait and none of its ledger entries is kept any more.
+//! programs count in memory and add up what they counted about once a second: `ingest` what it accepted,
+//! workers what they closed. Counts that a program has not written when it dies are lost, so no count may be
+//! wrong for long: `ingest` settles lost counts of an app that it refuses, within two minutes after its last
+//! message has ended ([`UsageHour::HELD`] says until when workers have some). And messages are counted by the
+//! *hour* in which they were accepted, which is forgotten when none of its messages can wait and none of its
+//! ledger entries is kept any more.
 //!
 //! Clocks of machines that differ do no harm: the hour of a message is that of its time of acceptance,
 //! which travels with it.
@@ -120,7 +120,7 @@ pub struct UsageCounts {
     pub closed: i64,
     /// Until when one of the messages can wait.
     pub waits_until: UnixMillis,
-    /// Until when the ledger keeps entries of the hour.
+    /// The time until which the ledger keeps entries of the hour.
     pub kept_until: UnixMillis,
 }
 

@@ -98,7 +98,8 @@ pub struct GoneDevice {
     pub transport: TransportKind,
     /// The token that the message was sent to.
     pub token: Option<Box<str>>,
-    /// Since when it is gone. Who compares times of two clocks takes off what they may differ.
+    /// The time since which it is gone. For comparing times of two clocks, the difference that they
+    /// may have is taken off.
     pub since: UnixMillis,
     /// The provider's code.
     pub code: &'static str,

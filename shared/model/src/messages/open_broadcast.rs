@@ -1,12 +1,12 @@
 //! The devices that are left of a broadcast.
 //!
-//! The task lane holds at most so many tasks of a broadcast as it has partitions, so its depth says
-//! nothing about the work that is left. The index has a list of the broadcasts in work, and beside
-//! each partition how many devices are left of it. The ledger stays the truth: this list is for
-//! metrics and for scaling, and no step of the delivery depends on it.
+//! The task lane holds at most as many tasks of a broadcast as it has partitions, so its depth says
+//! nothing about the work that is left. The ledger lists the broadcasts in work, with the devices
+//! left in each partition. The entries stay the truth: this list is for metrics and for scaling,
+//! and no step of the delivery depends on it.
 //!
-//! Both engines store the same bytes, in which the number of a partition is at a fixed place, so
-//! that a store can change it without reading the rest: a version, the end as eight bytes, the
+//! Both engines store the same bytes, in which the devices left of a partition are at a fixed place,
+//! so that a store can change them without reading the rest: a version, the end as eight bytes, the
 //! number of partitions as four, four bytes for each partition, all little-endian, and the app's
 //! key as text.
 
@@ -55,7 +55,8 @@ impl OpenBroadcast {
         bytes
     }
 
-    /// Reads what [`encode`](Self::encode) wrote. None if it is of another version, or damaged.
+    /// Reads what [`encode`](Self::encode) wrote. None if the version is another, or the bytes are
+    /// damaged.
     pub fn decode(message_id: MessageId, bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first()?;
         let (ends_at, rest) = rest.split_first_chunk()?;

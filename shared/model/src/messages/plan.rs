@@ -1,4 +1,4 @@
-//! Cuts a broadcast into partitions, and tells what is left of a partition. Pure: no clock, no
+//! Cuts a broadcast into partitions, and computes the rest of a partition. Pure: no clock, no
 //! index, no queue.
 //!
 //! Each transport of a broadcast's devices has its own partitions, so that a slow or dead transport
@@ -114,7 +114,7 @@ pub fn total_slots(plan: &Plan) -> u64 {
     ranges.map(|s| u64::from(slots(s))).sum()
 }
 
-/// Returns what is left of a partition at this checkpoint: the rest of one slot range, and the
+/// Returns the rest of a partition from this checkpoint on: the rest of one slot range, and the
 /// ranges after it. `None` when nothing is left.
 pub fn rest(ranges: &[SlotRange], checkpoint: Checkpoint) -> Option<(SlotRange, &[SlotRange])> {
     let Checkpoint::At { range: index, offset } = checkpoint else { return None };

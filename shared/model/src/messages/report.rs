@@ -40,7 +40,7 @@ pub struct Report {
 }
 
 /// Time after the expiry of its message in which an entry may still be open. After that it is
-/// overdue: the index lost the writes that would have closed it, or no worker ran for so long.
+/// overdue: the ledger lost the writes that would have closed it, or no worker ran for so long.
 pub const OVERDUE_AFTER: Duration = Duration::from_mins(30);
 
 /// Returns true if an entry is still open although its message expired more than [`OVERDUE_AFTER`]

@@ -1,4 +1,4 @@
-//! What APNs answers: a status, and in the body a `reason` and the time since which a device is gone.
+//! The answers of APNs: a status, and in the body a `reason` and the time since which a device is gone.
 
 use http::StatusCode;
 use push_model::time::UnixMillis;
@@ -24,7 +24,7 @@ macro_rules! reasons {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         enum Reason {
             $($reason,)*
-            /// One that is not documented.
+            /// A reason that is not documented.
             Other,
             /// A body without a reason.
             Missing,
@@ -135,7 +135,7 @@ pub(super) fn probed(answer: &Answer<'_>) -> Result<(), Verdict> {
     }
 }
 
-/// Judges an answer without a reason that is known. One that has no reason at all may not be from APNs, so it
+/// Judges an answer without a reason that is known. An answer without a reason may not be from APNs, so it
 /// never refuses the message, stops the account or removes a device.
 fn by_status(status: StatusCode, reason: Reason, wait: Option<std::time::Duration>) -> Verdict {
     let code = reason.name();

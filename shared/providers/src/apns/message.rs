@@ -53,7 +53,7 @@ struct Body<'a> {
     data: Option<&'a BTreeMap<Text<'a>, Text<'a>>>,
 }
 
-/// What Apple defines.
+/// Apple's own part.
 #[derive(Serialize, Default)]
 #[serde(rename_all = "kebab-case")]
 struct Aps<'a> {
@@ -80,7 +80,7 @@ struct Alert<'a> {
     body: Option<Cow<'a, str>>,
 }
 
-/// What the app reads: the parts of a notification that Apple has no field for.
+/// The part that the app reads: those of a notification that Apple has no field for.
 #[derive(Serialize, Default)]
 struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,8 +178,8 @@ fn alert<'a>(payload: &'a Payload<'_>, notification: &'a Notification<'_>) -> (A
     (aps, own)
 }
 
-/// Returns a collapse key as a header. One that a header cannot carry, or that is too long, is replaced by its
-/// hash, which is as much a name of the messages that replace each other.
+/// Returns a collapse key as a header. A name that a header cannot carry, or that is too long, is replaced by
+/// its hash, which names the same messages.
 fn collapse_id(key: &str) -> HeaderValue {
     let is_plain = (1..=MAX_COLLAPSE_KEY_LEN).contains(&key.len())
         && key.bytes().all(|byte| byte.is_ascii_graphic());

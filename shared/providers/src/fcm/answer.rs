@@ -1,4 +1,4 @@
-//! What FCM and the service of its access tokens answer.
+//! The answers of FCM and of the service of its access tokens.
 //!
 //! The status decides first, then the codes in the body (`google.rpc.Status`). A body that cannot be read has
 //! no codes. Texts for people are never read.
@@ -41,11 +41,11 @@ enum FcmCode {
     Unavailable,
     Internal,
     ThirdPartyAuthError,
-    /// One that is not documented.
+    /// A code that is not documented.
     Other,
 }
 
-/// What a body says, as far as it is known.
+/// The known parts of a body.
 #[derive(Debug, Default)]
 struct Codes {
     fcm: Option<FcmCode>,
@@ -168,7 +168,7 @@ impl Codes {
         }
     }
 
-    /// Reads a body. What has another form than the documented one is left out.
+    /// Reads a body. Fields of another form than the documented one are left out.
     fn read(body: &[u8]) -> Self {
         let mut codes = Self::default();
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -239,7 +239,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What the service of access tokens answers (RFC 6749, sections 5.1 and 5.2).
+/// The answer of the service of access tokens (RFC 6749, sections 5.1 and 5.2).
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct TokenAnswer {

@@ -54,8 +54,8 @@ impl Message {
         Ok(Self { tail: parts.tail().into(), size })
     }
 
-    /// Returns the bytes of the names and values that reach the device, which FCM limits to 4,096. Those of
-    /// JSON do not count.
+    /// Returns the bytes of the names and values that reach the device, which FCM limits to 4,096. The bytes
+    /// of the JSON around them do not count.
     pub fn size(&self) -> usize {
         self.size
     }

@@ -9,8 +9,8 @@ const INSTALLATION_LEN: usize = 22;
 
 /// An address whose characters need no escape in JSON.
 ///
-/// Google moves from registration tokens to installation IDs. Which of the two a text is follows from its
-/// form: an installation ID has 22 characters of `A-Z a-z 0-9 _ -` and begins with `c`, `d`, `e` or `f`,
+/// Google moves from registration tokens to installation IDs. The form of a text tells which of the two it
+/// is: an installation ID has 22 characters of `A-Z a-z 0-9 _ -` and begins with `c`, `d`, `e` or `f`,
 /// because its first four bits are 0111. Every other text is a registration token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {

@@ -52,8 +52,8 @@ fn code(status: StatusCode) -> &'static str {
     }
 }
 
-/// Reads the outcomes in the body of a 2xx. A device without one was taken, and so were all if the body
-/// is none of ours.
+/// Reads the outcomes in the body of a 2xx. A device without one was taken, and all were if the body has
+/// another form than ours.
 fn outcomes(body: &[u8], devices: &[Device<'_, Token>]) -> Vec<Verdict> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let outcomes = body.get("devices");

@@ -114,7 +114,7 @@ impl Token {
         text
     }
 
-    /// Reads what [`Token::stored`] wrote. The encryption finds out if the key is on the curve.
+    /// Reads what [`Token::stored`] wrote. The encryption checks that the key is on the curve.
     ///
     /// # Errors
     /// If the text is damaged.

@@ -34,7 +34,7 @@ pub(super) enum AmqpError {
     /// The certificates of this machine cannot be used.
     #[error("TLS to RabbitMQ cannot be set up")]
     TlsFiles(#[source] std::sync::Arc<FileError>),
-    /// It announced that it takes no messages, and stores what was sent only later.
+    /// It announced that it takes no messages, and stores those sent only later.
     #[error("RabbitMQ takes no messages for now: {0}")]
     Blocked(std::sync::Arc<str>),
     /// It did not answer in time.

@@ -89,7 +89,7 @@ pub(super) fn has_ready(sql: &Connection, lane: i64, now: UnixMillis) -> Result<
     Ok(sql.prepare_cached(statement)?.query_row([lane, now.0 as i64], |row| row.get(0))?)
 }
 
-/// Returns how many messages wait or are claimed, including those whose delay is over.
+/// Counts the messages that wait or are claimed, including those whose delay is over.
 pub(super) fn depth(sql: &Connection, lane: i64, now: UnixMillis) -> Result<u64, StoreError> {
     let statement = "SELECT (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NULL)
         + (SELECT count(*) FROM ready WHERE lane = ?1 AND holder IS NOT NULL)

@@ -15,7 +15,7 @@
 //! one. A delivery that is dropped without being settled goes onto a list in [`shared`], which the
 //! background task ([`maintenance`]) works off, because dropping cannot wait.
 //!
-//! Work that gets stuck: a message has a count of its deliveries, which each delivery carries; the
+//! Failures: a message has a count of its deliveries, which each delivery carries; the
 //! worker dead-letters it when that is too large.
 
 mod consumer;

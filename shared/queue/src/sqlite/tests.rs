@@ -1,5 +1,5 @@
-//! Tests of what only this engine has: leases, several processes on one file, and reopening. What
-//! every engine promises is tested by the contract in `tests/suites/queue`.
+//! Tests of what only this engine has: leases, several processes on one file, and reopening. The
+//! contract in `tests/suites/queue` tests the promises of every engine.
 
 use std::{mem, path::PathBuf};
 

@@ -14,8 +14,8 @@ const SUBJECT: &str = "redis rights";
 /// The key, in [`ON_KEYS`].
 const KEY: &str = "KEY";
 
-/// The commands that programs and their scripts run on keys. If a command suits what the key holds
-/// does not matter. The last one removes the key.
+/// The commands that programs and their scripts run on keys. It does not matter whether the key holds
+/// the type that a command expects. The last one removes the key.
 const ON_KEYS: [&str; 40] = [
     "SET KEY 1 EX 60",
     "GETBIT KEY 0",

@@ -6,8 +6,8 @@
 //! slot is the master's.
 //!
 //! A master that refuses is a failure of the whole, because an app has devices on all of them. A
-//! master that cannot be reached is not, as long as another one stores: what the others have goes
-//! on, a replica takes over, and until then the caller says that a part is away.
+//! master that cannot be reached is not, as long as another one stores: requests for keys on the
+//! others go on, a replica takes over, and until then the caller says that a part is away.
 
 use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
@@ -31,8 +31,8 @@ const KEPT: Duration = Duration::from_secs(60);
 /// take by default, so that a frozen master is told from a frozen cluster.
 const ONE_MASTER: Duration = Duration::from_secs(1);
 
-/// Numbers to try for a key on a master: with so many, a master that has one hash slot of 16384 is
-/// missed once in ten thousand times.
+/// Numbers to try for a key on a master: with this many, a master that has one of 16384 hash slots
+/// is missed once in ten thousand times.
 const MOST_NUMBERS: u32 = 150_000;
 
 /// The hash slots of each master, by its address or id.

@@ -45,7 +45,7 @@ impl SqliteStore {
     }
 }
 
-/// Reads what the file uses.
+/// Reads the memory and disk that the file uses.
 pub fn resources(database: &Database) -> Resources {
     let disk = database.disk_use().ok();
     let store = StoreResources {

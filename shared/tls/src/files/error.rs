@@ -61,7 +61,7 @@ pub enum FileError {
         /// The cause.
         source: rustls::Error,
     },
-    /// The key has an unknown form, or is of a kind that is not supported.
+    /// The key has an unknown form or an unsupported kind.
     #[error("the private key in {} cannot be used", .path.display())]
     Key {
         /// The file.

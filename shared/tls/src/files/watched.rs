@@ -1,8 +1,8 @@
 //! A value made from files, made again when their contents change.
 //!
 //! Contents are compared, not times: Kubernetes replaces a directory by a link, copies keep times,
-//! and two writes may fall into one tick of the file system's clock. The files are small. What is
-//! kept for the comparison is a hash, so that a private key is not held a second time.
+//! and two writes may fall into one tick of the file system's clock. The files are small. For the
+//! comparison a hash is kept, so that a private key is not held a second time.
 //!
 //! A pair of files is rarely replaced in one step. In between they do not fit together; then the
 //! earlier value stays, which is logged once for each such state, and the next look finds both.

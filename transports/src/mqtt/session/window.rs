@@ -59,8 +59,8 @@ impl Window {
         }
     }
 
-    /// Returns the identifier that [`Self::add`] will use. Returns `None` if the window is full, or if so much
-    /// of it is lost that the session should end as soon as nothing is in flight.
+    /// Returns the identifier that [`Self::add`] will use. Returns `None` if the window is full, or if so
+    /// many of its identifiers are lost that the session should end as soon as nothing is in flight.
     pub(super) fn next_id(&self) -> Option<NonZeroU16> {
         self.free.front().copied().filter(|_| self.lost * 2 < self.states.len())
     }

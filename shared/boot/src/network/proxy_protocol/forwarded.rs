@@ -1,5 +1,5 @@
-//! `X-Forwarded-For`: each proxy adds the address that it was asked from at the end. What stands further
-//! left was written by others, so it counts only as far as those are trusted.
+//! `X-Forwarded-For`: each proxy adds the address that it was asked from at the end. Entries further left
+//! were written by others, so they count only as far as those are trusted.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -22,11 +22,11 @@ pub(super) const ENOUGH: usize = MAX_V1;
 /// The meaning of the first bytes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// No header. The connection is of the address that it comes from.
+    /// No header. The connection belongs to the address that it comes from.
     NoHeader,
-    /// Perhaps the beginning of one.
+    /// Perhaps the beginning of a header.
     Unclear,
-    /// A header of so many bytes.
+    /// A header of this many bytes.
     Header(usize),
 }
 

@@ -89,8 +89,8 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// The client of a new connection from `peer`, which is `peer` unless it is a trusted proxy that
-    /// names another one. Of what comes over the connection, the header is read and nothing else.
+    /// The client of a new connection from `peer`, which is `peer` unless it is a trusted proxy that names
+    /// another one. Nothing but the header is read from the connection.
     ///
     /// # Errors
     /// If the client is not known.
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// The client of a connection over which these pieces come, and what is left to read.
+    /// The client of a connection over which these pieces come, and the bytes left to read.
     async fn read(trusted: &str, pieces: &[&[u8]]) -> (Result<SocketAddr, NoClient>, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

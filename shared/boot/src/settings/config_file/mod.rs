@@ -10,10 +10,10 @@
 //!
 //! A file is checked as a whole: every key that is no setting of the program is named, with its line
 //! and the nearest known key. An error about the file never repeats a value, and repeats a key only
-//! if it does not look like a password. A file that holds a password and that other users can read
-//! causes a warning.
+//! if it does not look like a password. A file with a password that other users can read causes
+//! a warning.
 //!
-//! A setting with a file of its own (`queue-url-file`) replaces the value and the other way round:
+//! A setting with a file of its own (`queue-url-file`) replaces the value, and vice versa:
 //! if a flag or a variable gives one of the two, the file's lines for both are left out.
 
 mod entries;
@@ -146,7 +146,7 @@ impl Given<'_> {
     }
 
     /// Returns true if a flag or a variable gives the other form of a setting, which replaces the
-    /// file's line for this form: `queue-url` for `queue-url-file`, or the other way round.
+    /// file's line for this form: `queue-url` for `queue-url-file`, or vice versa.
     fn replaces(&self, name: &str, settings: &BTreeMap<String, Setting>) -> bool {
         let other = match name.strip_suffix(OF_FILE) {
             Some(value) => value.to_owned(),

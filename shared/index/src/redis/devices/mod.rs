@@ -148,7 +148,7 @@ impl Devices for RedisIndex {
         let clients: Vec<ClientId> = gone.iter().map(|gone| gone.client_id.clone()).collect();
         let mut stored: Vec<Option<Vec<u8>>> = vec![None; gone.len()];
         find(&self.context, &self.keys, app, &clients, |index, found| {
-            // A record that cannot be read may be of another client with the same hash.
+            // A record that cannot be read may belong to another client with the same hash.
             let record = match found {
                 Err(IndexError::Corrupt(_)) => return Ok(()),
                 found => found?.record,

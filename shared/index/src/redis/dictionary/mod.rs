@@ -92,7 +92,7 @@ pub(super) fn dictionary_cache() -> DictionaryCache {
     Cache::with_weighter(CACHED_APPS, CACHED_BYTES, ByBytes)
 }
 
-/// How often the connections changed: of the quick link and of the bulk link.
+/// The number of changes of the connections: of the quick link and of the bulk link.
 pub(super) type Connections = [u64; 2];
 
 /// The current connections. Both links count, because devices are registered on either.
@@ -107,7 +107,7 @@ pub(super) struct Interned {
     /// no room for their values.
     pub(super) devices: Vec<(Codes, AttributeSet)>,
     pub(super) dictionaries: Arc<Dictionaries>,
-    /// Until when the codes may be written, in seconds of the server's clock.
+    /// The time until which the codes may be written, in seconds of the server's clock.
     pub(super) not_after: u64,
 }
 
@@ -290,7 +290,7 @@ impl RedisIndex {
         within: Duration,
     ) -> Result<Option<Interned>, IndexError> {
         let dictionaries = self.dictionaries_within(app, within).await?;
-        // Before the codes are looked up: a check by another task may be of a later time.
+        // Before the codes are looked up: a check by another task may be later.
         let not_after = dictionaries.last_check().clock.saturating_add(WRITE_WITHIN);
         let mut found = dictionaries.codes(devices.clone());
         for attribute in Attribute::ALL {

@@ -28,7 +28,7 @@ use crate::{
 struct Slots<'a> {
     sql: &'a Connection,
     app: i64,
-    /// The number of slots made so far, which is the number of the next one.
+    /// The number of slots made so far, which is also the number of the next slot.
     made: u32,
     most: u32,
 }
@@ -106,7 +106,7 @@ fn update(
     now: UnixMillis,
 ) -> Result<Option<RegistrationEpoch>, StoreError> {
     let known = find(sql, app, &device.client_id, |found| {
-        // What cannot be read is replaced.
+        // An unreadable value is replaced.
         let transport = found.transport().unwrap_or(device.transport);
         Ok((transport, found.change().unwrap_or_default(), found.stamp()?.epoch()))
     })?;

@@ -1,6 +1,6 @@
-//! Tests that are specific to this engine: slots and their reuse, reopening and
-//! sharing a file, and that targeting by codes equals the shared definition. What every engine promises
-//! is in `tests/suites/index`.
+//! Tests that are specific to this engine: slots and their reuse, reopening and sharing a file, and that
+//! targeting by codes equals the shared definition. The promises of every engine are tested in
+//! `tests/suites/index`.
 
 mod file;
 mod slots;

@@ -50,12 +50,12 @@ pub(super) struct ListedPage {
 /// The pages in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListKind {
-    /// Those that began with a record.
+    /// Pages that began with a record.
     Record,
-    /// Those that began with an expanded entry.
+    /// Pages that began with an expanded entry.
     Expanded,
-    /// Those that a round has read and that have entries left: open ones, and ones of apps that hold no
-    /// more than their share.
+    /// Pages that a round has read and that have entries left: open ones, and those of apps that hold no more
+    /// than their share.
     Kept,
 }
 

@@ -110,8 +110,8 @@ impl RedisLedger {
             if count == 0 {
                 measured.bytes += usage + LIST_BYTES;
             }
-            // How many records each app has, and its expanded entries. A page that began with a record can
-            // have some as well, of pushes that are tried again.
+            // The number of records of each app, and its expanded entries. A page that began with a record
+            // can have some as well, of pushes that are tried again.
             let mut by_app: BTreeMap<AppTag, (u64, Vec<String>)> = BTreeMap::new();
             for (field, record) in records {
                 let (records, stubs) = by_app.entry(field.app()).or_default();

@@ -1,6 +1,7 @@
 //! The Lua scripts of the ledger. The rules for all scripts are in [`push_store::redis::script`].
 //!
-//! `broadcasts/` has the scripts on what is left of broadcasts, and this folder those on entries.
+//! `broadcasts/` has the scripts for the devices left of broadcasts, this folder the scripts for
+//! entries.
 
 use push_store::redis::{
     connection::CORRUPT,

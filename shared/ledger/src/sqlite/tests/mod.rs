@@ -1,5 +1,5 @@
 //! Several handles on one file, reopening, the forms of an entry, what they take in the file, and
-//! which entries are evicted. What every engine promises is in `tests/suites/index`.
+//! which entries are evicted. The promises of every engine are tested in `tests/suites/index`.
 
 mod eviction;
 mod file;

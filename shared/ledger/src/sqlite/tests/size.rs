@@ -67,7 +67,7 @@ async fn freed_pages_are_used_again() {
     let dir = TempDir::new().unwrap();
     let ledger = open(&dir).await;
     let pages = || -> i64 {
-        // What is remembered of evictions has a bound of its own.
+        // Remembered evictions have a bound of their own.
         let entries = "SELECT page_count - (SELECT count(*) FROM dbstat WHERE name LIKE 'evicted%')
             FROM pragma_page_count";
         let sql = Connection::open(file(&dir)).unwrap();

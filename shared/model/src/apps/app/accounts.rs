@@ -13,7 +13,7 @@ use crate::{device::TransportKind, ids::AppId, time::UnixMillis};
 pub struct ProviderAccount {
     /// When it was set.
     pub set_at: UnixMillis,
-    /// What may be shown of it: a project, a team and a topic, a public key, an origin.
+    /// The part of it that may be shown: a project, a team and a topic, a public key, an origin.
     pub summary: String,
     /// The credential, sealed.
     pub sealed: String,

@@ -13,7 +13,7 @@ pub enum AppQuota {
     Default,
     /// As many as there is room for.
     None,
-    /// At most so many.
+    /// At most this many.
     AtMost(NonZeroU32),
 }
 

@@ -14,7 +14,7 @@ use rand::Rng;
 pub(crate) use self::hash::Presented;
 pub use self::hash::SecretHash;
 
-/// A secret in the clear. Its `Debug` form does not show it.
+/// A secret as plain text. Its `Debug` form does not show it.
 #[derive(Clone)]
 pub struct Secret(Box<str>);
 
@@ -65,7 +65,7 @@ impl Secret {
         if strength::is_weak(text) { Err(BadSecret::Weak) } else { Ok(secret) }
     }
 
-    /// The secret in the clear, to be shown once or sent.
+    /// Returns the secret as plain text, to be shown once or sent.
     pub fn expose(&self) -> &str {
         &self.0
     }

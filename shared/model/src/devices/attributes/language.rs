@@ -136,7 +136,7 @@ fn preferred(tag: &str) -> String {
         let current = registry::find(LANGUAGES, language);
         *language = current.unwrap_or(if *language == MANDARIN { CHINESE } else { language });
     }
-    // What follows a single letter is an extension or private, with a meaning of its own.
+    // Subtags after a single letter are extensions or private, with meanings of their own.
     for part in parts.take_while(|part| part.len() > 1) {
         let current = match part.len() {
             2 => preferred_region(part),

@@ -55,7 +55,10 @@ impl TransportKind {
     /// Returns true if a provider reaches the devices of this transport: each needs a token, and their app an
     /// account.
     pub const fn has_provider(self) -> bool {
-        !matches!(self, Self::Mqtt | Self::Discard)
+        match self {
+            Self::Fcm | Self::Apns | Self::Webpush | Self::Webhook => true,
+            Self::Mqtt | Self::Discard => false,
+        }
     }
 
     /// Returns true if the index keeps when a device of this transport registered last, because its provider

@@ -1,7 +1,7 @@
 //! Tasks, the envelopes of the task lane: a partition to be worked on, or the check that a ledger
 //! entry closes.
 //!
-//! A task carries all that is needed to go on if the index lost the message's entry: the job and
+//! A task carries all that is needed to go on if the ledger lost the message's entry: the job and
 //! the plan. The progress is in the ledger alone.
 
 use bytes::Bytes;
@@ -53,7 +53,7 @@ pub struct PartitionTask {
     /// the ledger has is stale.
     pub parent: u64,
     /// The owner number of that claim; 0 if there is none. Without it, a message whose claim the
-    /// index lost would take the claim that was made instead for its own.
+    /// ledger lost would take the claim that was made instead for its own.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub parent_owner: u64,
     /// Identifies this queue message, in all its deliveries. Drawn anew for each attempt to
@@ -95,7 +95,7 @@ pub enum LateDevices {
     /// They have expired.
     #[default]
     Expired,
-    /// The closing check wrote the partition off: the index lost how it ended, so it is unknown
+    /// The closing check wrote the partition off: the ledger lost how it ended, so it is unknown
     /// whether they were sent to. They count as
     /// [`Unrecorded`](crate::ledger::FailReason::Unrecorded).
     Unrecorded,

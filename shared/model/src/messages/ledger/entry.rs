@@ -25,7 +25,7 @@ pub struct NewEntry {
     pub expires_at: UnixMillis,
     /// The nonce of the job ([`Entry::dedup_nonce`]).
     pub dedup_nonce: u64,
-    /// Until when the entry is kept.
+    /// The time until which the entry is kept.
     pub keep_until: UnixMillis,
     /// The plan, if it is known without the index: a push to named devices has one partition. This
     /// saves a step of its own for the plan.
@@ -64,7 +64,8 @@ pub struct Entry {
     /// The deduplication nonce of the job that this entry belongs to. Two requests with one
     /// `Idempotency-Key` make two jobs with one id and different nonces. The job that begins the
     /// entry is sent. The other is dropped, unless the first expires unsent and the other expires
-    /// later ([`Entry::is_replaced_by`]). None if `expires_at` is.
+    /// later, which the worker decides (`fanout-worker/src/partition/entry.rs`). None if `expires_at`
+    /// is.
     pub dedup_nonce: Option<u64>,
     /// When it was recalled.
     pub recalled_at: Option<UnixMillis>,
@@ -76,7 +77,7 @@ pub struct Entry {
     pub targeted: u64,
     /// Devices that have an outcome.
     pub outcomes: Outcomes,
-    /// Tries so far that gave no outcome.
+    /// Tries so far that ended without an outcome.
     pub retried: Retried,
 }
 
@@ -127,7 +128,7 @@ impl Entry {
         self.dedup_nonce = Some(new.dedup_nonce);
         self.plan.clone_from(&new.plan);
         self.partitions = first_partitions(new);
-        // If the index lost the entry and then took the recall, a worker may have counted before.
+        // If the ledger lost the entry and then took the recall, a worker may have counted before.
         self.targeted = 0;
         self.outcomes = Outcomes::default();
         self.retried = Retried::new();

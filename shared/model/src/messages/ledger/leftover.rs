@@ -18,8 +18,8 @@ pub struct Leftover {
     /// one.
     #[serde(rename = "u", default, skip_serializing_if = "is_zero")]
     pub unanswered: u32,
-    /// The number of times that they were put off because their transport was busy. That uses up no
-    /// try; the delays grow with it.
+    /// The number of times that they were put off because their transport was busy. Being put off
+    /// uses up no try, but lengthens the delays.
     #[serde(rename = "t", default, skip_serializing_if = "is_zero")]
     pub throttled: u32,
     /// Not before this time.

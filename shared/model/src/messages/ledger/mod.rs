@@ -13,7 +13,7 @@
 //! - **Counts.** At every instant `targeted = sent + failed + expired + recalled + pending`,
 //!   because `targeted` grows in the same step as the outcomes.
 //! - **Lost writes.** The ledger is the only record of what was done, and queue messages carry all
-//!   that is needed to go on. If the index loses its last writes, a queue message continues a
+//!   that is needed to go on. If the ledger loses its last writes, a queue message continues a
 //!   *later* epoch than the ledger has, and work goes on from what the ledger still has.
 //!
 //! - `partition`, `leftover`: how an audience is cut, the owner of each partition, and how far it

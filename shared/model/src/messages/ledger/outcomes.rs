@@ -20,7 +20,7 @@ pub enum FailReason {
     NoTransport,
     /// Every try failed.
     RetriesExhausted,
-    /// Its outcome was not recorded: the index lost the record, or no worker ran until the entry
+    /// Its outcome was not recorded: the ledger lost the record, or no worker ran until the entry
     /// was written off. It may have been sent to.
     Unrecorded,
     /// The index holds a record of it that cannot be read. A broadcast that reads such a record

@@ -155,8 +155,8 @@ pub struct Claim {
     /// The number of the queue message with which the claim was made. Another delivery of the same
     /// message may claim again; the same task, published again under another number, may not.
     pub nonce: u64,
-    /// The number of the delivery of that message, from 1. A later one takes over from an earlier
-    /// one, never the other way round: the queue has given the message away from the earlier one,
+    /// The number of the delivery of that message, from 1. A later delivery takes over from an
+    /// earlier one, never vice versa: the queue has given the message away from the earlier one,
     /// even if its worker does not know it yet.
     pub delivery: u32,
     /// A random number that the delivery drew. By it, a worker whose answer was lost tells whether

@@ -29,7 +29,7 @@ pub struct Recall {
 pub struct EarlyRecall {
     /// When the message was accepted; the time of the recall if its id does not tell.
     pub accepted_at: UnixMillis,
-    /// Until when the entry is kept if no worker ever begins the message.
+    /// The time until which the entry is kept if no worker ever begins the message.
     pub keep_until: UnixMillis,
 }
 

@@ -1,6 +1,6 @@
 //! Opens connections, and declares the topology on the first channel of each.
 //!
-//! Work that gets stuck: an attempt to connect to a server that accepts the connection and then
+//! Failures: an attempt to connect to a server that accepts the connection and then
 //! sends nothing cannot be cancelled; the client library keeps a thread and a socket for it until
 //! the server answers or closes. So after one such attempt the host is tried again only once it has
 //! sent its server properties on a plain socket, which *can* be closed.
@@ -33,7 +33,7 @@ use crate::amqp::{
 };
 
 /// Range of the random number that chooses the first host. It is divisible by every number up to
-/// 10, so that among so many hosts each is equally likely.
+/// 10, so that among up to 10 hosts each is equally likely.
 const HOST_DRAWS: usize = 5040;
 
 /// The settings that reach the server; cheap to clone.

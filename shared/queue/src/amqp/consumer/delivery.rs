@@ -3,7 +3,7 @@
 //! It is settled on the channel that delivered it, which it keeps open, and on no other: a delivery
 //! tag is only valid on its channel. Once that channel is gone settling fails, because the server
 //! has already taken the message back. Settling has a timeout like every wait: a session that does
-//! not even accept an ack is dead, and the permit must be released all the same.
+//! not even accept an ack is dead, and the permit must still be released.
 //!
 //! A quorum queue counts the returns of a message and reports them in a header. Up to RabbitMQ 4.2
 //! `x-delivery-count` has all of them. From 4.3 on it leaves out those that RabbitMQ does not count

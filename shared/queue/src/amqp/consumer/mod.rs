@@ -6,7 +6,7 @@
 //!
 //! Prefetch is enforced twice. `basic.qos`, set on every session before it consumes, bounds what
 //! the server sends, and with that the client library's own buffer, which has no other bound. And a
-//! semaphore permit for each unsettled delivery bounds what is handed out over all sessions,
+//! semaphore permit for each unsettled delivery bounds the messages handed out over all sessions,
 //! because deliveries of a lost session are still being worked on when the next one begins.
 //!
 //! - `task`: the sessions

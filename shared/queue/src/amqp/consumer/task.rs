@@ -1,6 +1,6 @@
 //! The task that owns the sessions of one consumer.
 //!
-//! Work that gets stuck: a client does not notice every way in which a session can die or the
+//! Failures: a client does not notice every way in which a session can die or the
 //! server can lose a consumer. So a consumer that receives nothing for a heartbeat's time asks, on
 //! its own channel, how many messages are ready. No answer ends the session, and so does finding
 //! ready messages twice in a row while there is a free permit. A delivery that stays unsettled for

@@ -156,8 +156,8 @@ impl<'a> Browse<'a> {
         self.control.close_channel(&self.channel).await
     }
 
-    /// Waits until the queue has so many ready messages, because RabbitMQ confirms no return. Gives
-    /// up after a while without an error, because another program may have consumed them.
+    /// Waits until the queue has this many ready messages, because RabbitMQ confirms no return.
+    /// Gives up after a while without an error, because another program may have consumed them.
     async fn wait_until_ready(&self, count: u64) -> Result<(), AmqpError> {
         for _ in 0..CHECKS {
             if self.control.ready_count(&self.channel, &self.queue).await? >= count {

@@ -1,15 +1,15 @@
 //! Policies of the server that make it drop messages or queues.
 //!
-//! An operator sets a policy for all queues of a pattern, often `.*`, and no client sees it. What a
-//! policy may do to our queues, and what holds against it:
+//! An operator sets a policy for all queues of a pattern, often `.*`, and no client sees it. The
+//! possible effects of a policy on our queues, and the protection against each:
 //! - `max-length`, `max-length-bytes`: all queues say that they refuse what does not fit, so a
 //!   publish is refused. Only a policy that sets `overflow` to `drop-head` as well goes before that.
 //! - that one, `message-ttl`, `delivery-limit`: what a lane or the queue of dead letters drops goes to a
 //!   queue of its own, `{namespace}.dropped`. Any program takes it from there and publishes it again.
 //!   A `dead-letter-exchange` of a policy changes nothing, because the queues have their own. What a
 //!   delay queue drops only has a shorter delay.
-//! - `expires`: a queue without a consumer is deleted, with what is in it. Nothing can be done after that,
-//!   so it must be noticed before.
+//! - `expires`: a queue without a consumer is deleted with its messages. Nothing can be done after that, so
+//!   it must be noticed before.
 //!
 //! So each program keeps queues of its own as probes. One gets a message every [`PERIOD`], which
 //! must still be there [`PROBED`] later. One is not used, and must still be there after as
@@ -78,7 +78,7 @@ impl Findings {
         self.0.insert((key, queue), now);
     }
 
-    /// Forgets what was not seen for a while.
+    /// Forgets findings that were not seen for a while.
     fn forget(&mut self, now: Instant) {
         self.0.retain(|_, seen| now.saturating_duration_since(*seen) < MEMORY);
     }

@@ -8,7 +8,7 @@
 //! The connection is opened when it is first needed, and kept: the server announces the end of an
 //! alarm on it. While it is blocked nothing more is sent on it.
 //!
-//! Work that gets stuck: a caller may give up sooner than a server that does not answer is given up.
+//! Failures: a caller may give up sooner than a server that does not answer is given up.
 //! The question then goes on in its own task, until the time-outs of the connection end it, because a
 //! connection that is being opened cannot be taken back. A caller that asks meanwhile is told that there is
 //! no answer yet, so there is never more than one question.

@@ -5,12 +5,11 @@
 //! that takes no messages for a while stores all of them afterwards. The wait is bounded because a
 //! session in which a confirm is overdue is ended ([`task`]), and every publish in flight with it.
 //!
-//! Work that gets stuck: each publish needs one of `publishes_in_flight` permits, so a server that
-//! takes no messages (a memory alarm, a queue without its majority) costs no more memory than so
-//! many messages. A publish that its caller drops keeps its permit until the confirm comes or the
-//! session ends. While the server announces that it takes no messages, every publish that has no
-//! permit yet, or was not handed to the connection, is refused immediately with the reason; while there
-//! is no connection every publish is answered immediately.
+//! Failures: each publish needs one of `publishes_in_flight` permits, so a server that takes no messages (a
+//! memory alarm, a queue without its majority) costs no more memory than that many messages. A publish that
+//! its caller drops keeps its permit until the confirm comes or the session ends. While the server announces
+//! that it takes no messages, every publish that has no permit yet, or was not handed to the connection, is
+//! refused immediately with the reason; while there is no connection every publish is answered immediately.
 //!
 //! - `request`: a publish on its way to the task
 //! - `task`: the task that owns the publishing channel

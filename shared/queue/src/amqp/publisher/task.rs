@@ -13,7 +13,7 @@
 //! and the server expects none. Messages that were handed to the library before that stay in flight
 //! and are stored when the alarm ends; later ones are refused.
 //!
-//! Work that gets stuck: a publish that stays unconfirmed for [`OVERDUE`] times the time that a
+//! Failures: a publish that stays unconfirmed for [`OVERDUE`] times the time that a
 //! confirm may take, on a connection that the server has not blocked, ends the session. Time in
 //! which the connection was blocked does not count. Closing waits for the last confirms as long as
 //! one may take, and not at all while the connection is blocked.
@@ -48,7 +48,7 @@ use crate::{
     },
 };
 
-/// A publish that is unconfirmed for so many times the publish timeout ends the session.
+/// A publish that is unconfirmed for this many times the publish timeout ends the session.
 const OVERDUE: u32 = 3;
 
 /// AMQP's delivery mode for messages that are written to disk.

@@ -137,7 +137,7 @@ impl Names {
         format!("{}.dead", self.namespace)
     }
 
-    /// The queue for what a policy makes other queues drop.
+    /// The queue for messages that a policy makes other queues drop.
     pub(crate) fn dropped(&self) -> String {
         format!("{}.dropped", self.namespace)
     }
@@ -241,8 +241,8 @@ impl Names {
 }
 
 /// A queue that programs consume: it keeps its messages until a consumer settles them. If a policy
-/// makes it drop messages all the same, they go to this queue. A policy with a maximal length makes
-/// it refuse them.
+/// still makes it drop messages, they go to this queue. A policy with a maximal length makes it
+/// refuse them.
 fn consumed(name: String, dropped: &str) -> QueueSpec {
     let text = |value: &str| Argument::Text(value.to_owned());
     let mut arguments = quorum();

@@ -43,7 +43,7 @@ pub(super) struct Cluster {
 
 /// The masters as they were last known.
 struct Map {
-    /// How many maps were read before this one.
+    /// The number of maps that were read before this one.
     number: u64,
     /// Sorted by slot.
     masters: Vec<(RangeInclusive<u16>, Arc<Node>)>,

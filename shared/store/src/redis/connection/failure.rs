@@ -12,10 +12,10 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::{IndexError, Refusal, RefusalReason};
 
-/// The code with which our scripts say that what is stored is unreadable.
+/// The code with which our scripts report unreadable data.
 pub const CORRUPT: &str = "CORRUPT";
 
-/// The code with which our scripts say that another version of this program wrote what is stored.
+/// The code with which our scripts report data that another version of this program wrote.
 pub const OTHER_VERSION: &str = "OTHERVERSION";
 
 /// A request that failed.

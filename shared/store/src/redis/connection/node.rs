@@ -30,7 +30,7 @@ use crate::redis::RedisSettings;
 /// For this long after a failed attempt to connect, calls fail immediately instead of trying again.
 pub(super) const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the connections of a link were made or lost.
+/// The number of times that connections of a link were made or lost.
 pub(super) type Changes = Arc<AtomicU64>;
 
 /// A server and the shared connection to it.

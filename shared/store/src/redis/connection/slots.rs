@@ -1,4 +1,4 @@
-//! Which master of a cluster has which hash slots, as `CLUSTER SLOTS` answers.
+//! The hash slots of each master of a cluster, as `CLUSTER SLOTS` reports them.
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 

@@ -35,8 +35,8 @@ use crate::redis::{
     layout::{CHUNK_SLOTS, SEGMENT_SLOTS},
 };
 
-/// A call with this many bytes of records gets no further record. For each record the script reads
-/// a chunk, which is about 16 times as long, so such a call takes about a millisecond of Redis.
+/// Once a call holds this many bytes, no record is added to it. For each record the script reads a
+/// chunk, which is about 16 times as long, so such a call takes about a millisecond of Redis time.
 const CALL_BYTES: usize = 64 * 1024;
 
 /// The stored record of a registered device, as it was read.
@@ -79,7 +79,7 @@ struct ChangeRequest {
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
     count: usize,
-    /// Until when the codes of all of them may be written.
+    /// The time until which the codes of all of them may be written.
     not_after: Option<u64>,
 }
 

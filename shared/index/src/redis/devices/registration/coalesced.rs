@@ -1,5 +1,5 @@
-//! Registrations of a few devices each, as phones make them at every start. Those that are made at
-//! the same time are coalesced, and a device that is stored as it should be is only read.
+//! Registrations of a few devices each, as phones make them at every start. Registrations that are
+//! made at the same time are coalesced, and a device that is stored as it should be is only read.
 //!
 //! Most phones that register are registered already, with nothing new. So a group first looks its
 //! devices up, many shards in one request. If a device's record differs, only what differs is
@@ -97,7 +97,7 @@ struct CodesFrom {
     /// The connections before the codes were read.
     read_on: Connections,
     dictionaries: Arc<Dictionaries>,
-    /// Until when they may be written.
+    /// The time until which they may be written.
     not_after: u64,
 }
 

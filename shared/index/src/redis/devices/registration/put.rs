@@ -38,7 +38,8 @@ pub(super) struct PendingDevice<'a> {
     pub(super) hash: ClientHash,
     pub(super) device: &'a Device,
     pub(super) codes: Codes,
-    /// When it registers. Of a device that is registered, only the time of renewal is used.
+    /// The time of its registration. For a device that is registered already, only the time of
+    /// renewal is used.
     pub(super) stamp: Stamp,
     /// Until when its codes may be written, in seconds of the server's clock.
     pub(super) not_after: u64,
@@ -130,7 +131,7 @@ struct RegisterRequest {
     /// When the last of them registers. A segment's newest registration must not be earlier than
     /// that of any device in the segment; if it is later, counting only reads records needlessly.
     newest: UnixMillis,
-    /// Until when the codes of all of them may be written.
+    /// The time until which the codes of all of them may be written.
     not_after: u64,
 }
 

@@ -150,9 +150,9 @@ impl RedisIndex {
     }
 }
 
-/// Completes a table with what the dictionary has. Either each value of the dictionary is looked for in
-/// the list of the targeting, or the other way round if the list is shorter and has exact values: a
-/// lookup in the dictionary costs less than the search in a list.
+/// Completes a table with what the dictionary has. Either each value of the dictionary is looked for in the
+/// list of the targeting, or vice versa if the list is shorter and has exact values: a lookup in the
+/// dictionary costs less than the search in a list.
 async fn complete_table(table: &mut Table, targeting: &Targeting, dictionaries: &Dictionaries) {
     let attribute = table.attribute;
     let (codes, has_one_code_each) =
@@ -190,7 +190,7 @@ mod tests {
         targeting
     }
 
-    /// A dictionary of so many values, with a free code after every seventh.
+    /// A dictionary of this many values, with a free code after every seventh.
     fn dictionary(values: usize) -> Dictionary {
         let mut known = Dictionary::default();
         let value = |n: usize| if n % 7 == 6 { String::new() } else { format!("v{n}") };

@@ -12,7 +12,7 @@ pub fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Reads a number, and returns it with the bytes behind it.
+/// Reads a number, and returns it with the bytes after it.
 ///
 /// # Errors
 /// If the bytes do not begin with a number of at most 64 bits.

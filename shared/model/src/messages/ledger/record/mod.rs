@@ -1,8 +1,8 @@
 //! A ledger entry in a few bytes.
 //!
 //! Most entries are of pushes to one device or a few: one partition, no leftovers, a handful of
-//! counts. A store keeps such an entry as one short value. What has a plan of its own, or devices
-//! that are to be tried again, does not fit and is kept field by field.
+//! counts. A store keeps such an entry as one short value. An entry with a plan of its own, or with
+//! devices that are to be tried again, does not fit and is kept field by field.
 //!
 //! A record is a *head*, which every change is compared with (flags, deduplication nonce and state
 //! of the partition), and behind it the times and the counts. Counts are pairs of a code and a

@@ -50,7 +50,7 @@ const PERSISTENT: u8 = 2;
 pub(super) struct Session {
     dialer: Dialer,
     connection: Connection,
-    /// For what was dropped, and for the probes.
+    /// For dropped messages, and for the probes.
     channel: Channel,
     dropped: Consumer,
     /// Dropped messages that are not in their queue again, each with the time since when it is
@@ -118,7 +118,7 @@ impl Session {
                 dropped = self.dropped.next() => {
                     let dropped = dropped.ok_or(AmqpError::Cancelled)??;
                     self.hold(dropped, findings);
-                    // Those that came with it need no answer of their own.
+                    // Deliveries that came with it need no answer of their own.
                     while let Some(Some(dropped)) = self.dropped.next().now_or_never() {
                         self.hold(dropped?, findings);
                     }
@@ -169,7 +169,7 @@ impl Session {
         }
     }
 
-    /// Tells this program and the others what was found.
+    /// Reports the findings to this program and the others.
     async fn publish_findings(
         &mut self,
         findings: &Findings,

@@ -158,7 +158,7 @@ impl Session {
         self.publish(to, b"probe", properties).await
     }
 
-    /// Declares what was deleted, by a policy or by hand.
+    /// Declares queues that were deleted, by a policy or by hand.
     async fn keep_topology(&self, findings: &mut Findings) -> Result<(), AmqpError> {
         let topology = self.dialer.names.topology();
         let queues: Vec<&str> = topology.queues.iter().map(|queue| queue.name.as_str()).collect();

@@ -1,9 +1,9 @@
-//! Puts back what a policy made the server drop.
+//! Puts back messages that a policy made the server drop.
 //!
 //! A dropped message stays here for a while, unacknowledged, before it goes to its queue again, so
 //! that it does not run in circles while the policy is in force. Neither a length nor a time to live
-//! drops a message that a consumer holds. It would in a queue, because such a policy often applies
-//! to all of them.
+//! drops a message that a consumer holds. If it waited in a queue, the policy would drop it again,
+//! because it often applies to all queues.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ impl Session {
         self.held.push_back((now, dropped));
     }
 
-    /// Publishes again what was held for long enough.
+    /// Publishes messages again that were held for long enough.
     pub(super) async fn restore(&mut self) -> Result<(), AmqpError> {
         while self.held.front().is_some_and(|(since, _)| since.elapsed() >= HELD) {
             let Some((_, dropped)) = self.held.pop_front() else { break };

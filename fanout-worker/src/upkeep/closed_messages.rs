@@ -42,7 +42,7 @@ const LONG: Duration = Duration::from_secs(5);
 const HELD: Duration = Duration::from_secs(30);
 /// Interval at which the report is repeated.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// The most apps whose counts are kept while the index refuses them. Those of further apps are
+/// The most apps whose counts are kept while the index refuses them. The counts of further apps are
 /// lost.
 const MAX_APPS: usize = 100_000;
 
@@ -174,7 +174,7 @@ impl ClosedMessages {
         self.add(job.app(), [(hour, change(counts))]);
     }
 
-    /// Writes the counts. Those that the index refuses wait for the next write.
+    /// Writes the counts. Counts that the index refuses wait for the next write.
     pub(crate) async fn write(&self, index: &dyn Index) {
         let write = async |(app, hours): (AppKey, Hours)| {
             let more: Vec<_> = hours.into_iter().collect();
