@@ -14,7 +14,7 @@ use super::{
 use crate::{
     exchange::Destination,
     testing::{self, ACCEPTED_AT, MESSAGE_ID},
-    verdict::Whom,
+    verdict::{AccountFault, Whom},
 };
 
 const NOW: UnixMillis = ACCEPTED_AT;
