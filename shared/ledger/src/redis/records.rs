@@ -130,7 +130,7 @@ async fn swap_group(context: Context, swaps: Vec<Swap>) -> Vec<Result<Swapped, I
             None => calls.push(BTreeMap::from([(swap.field, number)])),
         }
     }
-    let calls: Vec<((&str, SwapKind), BTreeMap<PageField, usize>)> = pages
+    let calls: Vec<_> = pages
         .into_iter()
         .flat_map(|(of, calls)| calls.into_iter().map(move |call| (of, call)))
         .collect();

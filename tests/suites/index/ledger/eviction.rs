@@ -167,8 +167,8 @@ pub(crate) async fn a_job_whose_closed_entry_was_evicted_does_not_begin_again(le
         let kept = entry(ledger, &message).await.unwrap();
         assert_eq!((kept.dedup_nonce, kept.outcomes.expired), (Some(7), 1));
     }
-    let waiting = MessageId::issue_named(&app());
-    assert_eq!(begin(ledger, waiting).await, Some(Entry::begin(&new_entry(waiting))));
+    let waiting = new_entry(MessageId::issue_named(&app()));
+    assert_eq!(ledger.begin(&waiting).await.unwrap(), Some(Entry::begin(&waiting)));
 }
 
 pub(crate) async fn an_eviction_is_remembered_while_the_message_may_still_be_sent(
