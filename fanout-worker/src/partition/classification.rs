@@ -279,7 +279,11 @@ mod tests {
         let rules = RetryRules { clock_allowance: Duration::from_millis(100), ..rules(100_000) };
         let since = |since| {
             let (target, prior) = (target(0), PriorAttempts::default());
-            classify([&target], [Outcome::Gone(since)], prior, &rules).gone.remove(0).since.0
+            classify([&target], [Outcome::Gone { since, code: "UNREGISTERED" }], prior, &rules)
+                .gone
+                .remove(0)
+                .since
+                .0
         };
         // It was handed over at 900, and the clock of a registration since may show 800.
         let by_provider = |at| since(Some(UnixMillis(at)));

@@ -14,11 +14,7 @@ mod listener;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    net::SocketAddr,
-    num::{NonZeroU32, NonZeroUsize},
-    time::Duration,
-};
+use std::{net::SocketAddr, num::NonZeroU32, time::Duration};
 
 use push_boot::{
     descriptors::{Descriptors, HOW_TO_RAISE},

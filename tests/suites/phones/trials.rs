@@ -225,8 +225,8 @@ async fn a_server_that_cannot_or_may_not_be_reached_is_named_with_the_reason() {
     desk.set_all().await;
     let nowhere = format!("http://{}", free_port().unwrap().address());
     let test = ["app", "transport", "test", "shop"];
-    let tried = desk.tried(&[&test[..], &["apns", "--json", "--apns-url", &nowhere]].concat());
-    let tried = tried.await;
+    let flags = [&test[..], &["apns", "--json", "--apns-url", &nowhere]].concat();
+    let tried = desk.tried(&flags).await;
     tried.fails("unreachable", None, "firewall");
     assert!(tried.result["found"].as_str().unwrap().starts_with(&nowhere), "{}", tried.result);
     let authority = desk.authority.file().to_str().unwrap();

@@ -132,7 +132,9 @@ mod tests {
         assert_eq!(failed.of_probe(false).outcome, Outcome::Later(RetryReason::Error, wait));
         assert_eq!(failed.of_probe(true).outcome, Outcome::Later(RetryReason::Busy, wait));
         assert_eq!(failed.of_probe(true).then, Then::Fail);
-        for verdict in [Verdict::Sent, Verdict::Gone { since: None }, Verdict::Reconnect] {
+        for verdict in
+            [Verdict::Sent, Verdict::Gone { since: None, code: "410" }, Verdict::Reconnect]
+        {
             assert_eq!(Reaction::to(verdict).of_probe(true), Reaction::to(verdict));
         }
     }

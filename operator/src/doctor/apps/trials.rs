@@ -31,7 +31,7 @@ pub struct Trials {
 }
 
 /// Tries the accounts, unless there is no seal key. What is broken is an error, what may pass is a warning.
-pub(super) async fn findings(
+pub(in crate::doctor) async fn findings(
     index: &dyn Index,
     engine: &Engine,
     trials: &anyhow::Result<Option<Trials>>,
