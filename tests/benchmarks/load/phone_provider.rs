@@ -56,6 +56,9 @@ pub(crate) enum Plays {
     WebPush,
 }
 
+/// The most requests for the watched device that wait to be looked at: it is sent one at a time.
+const WATCHED_WAITING: usize = 64;
+
 /// A request for the watched device.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -83,7 +86,7 @@ struct Shared {
     minute: Mutex<Option<Minute>>,
     /// The body of the last request in a thousand.
     body: Mutex<Bytes>,
-    watched: Mutex<Option<mpsc::UnboundedSender<Arrival>>>,
+    watched: Mutex<Option<mpsc::Sender<Arrival>>>,
 }
 
 /// The requests of the last sixty seconds, of which there may be so many.
@@ -176,8 +179,8 @@ impl PhoneProvider {
     }
 
     /// Reports the requests for the watched device from now on.
-    pub(crate) fn watch(&self) -> mpsc::UnboundedReceiver<Arrival> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub(crate) fn watch(&self) -> mpsc::Receiver<Arrival> {
+        let (sender, receiver) = mpsc::channel(WATCHED_WAITING);
         *lock(&self.shared.watched) = Some(sender);
         receiver
     }
@@ -225,7 +228,7 @@ async fn answer(
     if number == WATCHED
         && let Some(watched) = &*lock(&shared.watched)
     {
-        let _ = watched.send(Arrival { at: Instant::now(), body: body.clone() });
+        let _ = watched.try_send(Arrival { at: Instant::now(), body: body.clone() });
     }
     if taken.is_multiple_of(1000) {
         *lock(&shared.body) = body;

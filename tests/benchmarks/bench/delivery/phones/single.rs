@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use tokio::{
-    sync::mpsc::UnboundedReceiver,
+    sync::mpsc::Receiver,
     time::{Instant, timeout},
 };
 
@@ -73,7 +73,7 @@ pub(super) async fn run(env: &Environment, phones: &Phones) -> anyhow::Result<Ve
 /// The phone whose requests are reported, and a connection that pushes to it.
 struct WatchedPhone {
     pushes: Connection,
-    arrivals: UnboundedReceiver<Arrival>,
+    arrivals: Receiver<Arrival>,
 }
 
 impl WatchedPhone {
