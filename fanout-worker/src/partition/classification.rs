@@ -54,8 +54,9 @@ impl PriorAttempts {
 pub(crate) struct RetryRules {
     policy: RetryPolicy,
     limits: RetryLimits,
-    /// When the batch was handed to the transports. A device that registered since is not gone.
-    handed_over_at: UnixMillis,
+    /// A device that registered from then on is not gone: when the batch was handed to the transports, less
+    /// what the clock of the program that registered the device may be behind.
+    registered_before: UnixMillis,
     now: UnixMillis,
     /// No retry is put off past the deadline, so that expired devices are counted soon.
     deadline: UnixMillis,
@@ -69,7 +70,7 @@ impl RetryRules {
         Self {
             policy: context.retry,
             limits: context.retry_limits,
-            handed_over_at,
+            registered_before: handed_over_at.minus(context.run.clock_allowance),
             now: context.now(),
             deadline,
             jitter: context.jitter(),
@@ -158,7 +159,7 @@ pub(crate) fn classify<'a>(
                     transport: target.transport,
                     token: target.token.clone(),
                     // A provider's clock may be ahead of ours, or be wrong.
-                    since: since.unwrap_or(UnixMillis::MAX).min(rules.handed_over_at),
+                    since: since.unwrap_or(UnixMillis::MAX).min(rules.registered_before),
                 });
             }
             Outcome::NotSent => stopped.push(client()),
@@ -227,7 +228,7 @@ mod tests {
         RetryRules {
             policy: RetryPolicy { first: Duration::from_secs(1), longest: Duration::from_secs(60) },
             limits: RetryLimits { attempts: 3, backlog: 10 },
-            handed_over_at: UnixMillis(900),
+            registered_before: UnixMillis(900),
             now: UnixMillis(1000),
             deadline: UnixMillis(deadline),
             jitter: 1.0,

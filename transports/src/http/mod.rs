@@ -62,6 +62,7 @@ pub use self::{
     quota::Quotas,
     settings::{HttpArgs, HttpSettings, HttpTuning},
     stored::StoredProviders,
+    verdicts::outcome_of,
 };
 use crate::{
     contract::{Outgoing, Transport},
