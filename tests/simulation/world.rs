@@ -26,9 +26,11 @@ use tokio::{
 use crate::{
     engines::broker::Broker,
     engines::inbox::Inbox,
+    engines::provider::Providers,
     engines::store::{Store, Write},
     faults::choices::{self, Choices, Schedule},
-    faults::fault::{Fault, Faults, Kind},
+    faults::fault::{Fault, Kind},
+    faults::set::Faults,
     life::Life,
     oracle::custody::{Custody, Handler},
     oracle::people::Push,
@@ -47,6 +49,7 @@ pub(crate) struct World {
     pub(crate) store: Mutex<Store>,
     pub(crate) broker: Mutex<Broker>,
     pub(crate) inbox: Mutex<Inbox>,
+    pub(crate) providers: Mutex<Providers>,
     pub(crate) custody: Mutex<Custody>,
     pub(crate) pushes: Mutex<Vec<Push>>,
     /// Every process that was ever started.
@@ -84,6 +87,7 @@ impl World {
             store: Mutex::default(),
             broker: Mutex::default(),
             inbox: Mutex::default(),
+            providers: Mutex::default(),
             custody: Mutex::default(),
             pushes: Mutex::default(),
             processes: Mutex::default(),
@@ -150,6 +154,11 @@ impl World {
     /// Returns true if this fault has struck.
     pub(crate) fn has_struck(&self, fault: Fault) -> bool {
         lock(&self.struck).iter().any(|(_, struck)| *struck == fault)
+    }
+
+    /// Returns true if no fault struck but definite answers of providers.
+    pub(crate) fn has_only_answers(&self) -> bool {
+        lock(&self.struck).iter().all(|(_, struck)| struck.is_answer())
     }
 
     /// Returns true if a fault made a step take longer than steps do.

@@ -5,7 +5,7 @@
 //! knows nothing of queues, checkpoints or the ledger, and decides nothing about retries beyond its
 //! own connections. A failure is reported per device, so that one device, or an unavailable
 //! provider, affects no other device:
-//! - [`Outcome::Later`] for a device that was certainly not reached and may be tried again;
+//! - [`Outcome::Later`] for a device whose message was not accepted, and which may be tried again;
 //! - [`Outcome::Undecided`] for a device whose message left the worker without an answer. Another
 //!   try may send it twice, so the caller makes it later and in small batches.
 //!

@@ -42,6 +42,10 @@ pub enum Rule {
     WithoutReason,
     /// A device that is counted as gone is no longer registered, unless a fault came in between.
     GoneKept,
+    /// A device is removed only if its provider said that this registration of it has ended.
+    RemovedInError,
+    /// A device is not tried again before the time that its provider named.
+    TooSoon,
     /// Every ledger entry closes.
     StaysOpen,
     /// Nothing is handed to a transport after the deadline of its message.

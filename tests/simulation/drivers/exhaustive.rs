@@ -18,7 +18,7 @@ use push_tests::invariants::{Rule, Violation};
 use crate::{
     drivers::small::Small,
     faults::choices::{Choices, Schedule, read, write},
-    faults::fault::Faults,
+    faults::set::Faults,
     oracle::judge::judge,
     world::{World, lock},
 };

@@ -35,6 +35,8 @@ const ALLOWANCE: Duration = Duration::from_millis(100);
 const LIFE: Duration = Duration::from_mins(5);
 /// Time that a world may take until nothing is left to do.
 const PEACE: Duration = Duration::from_mins(30);
+/// Time for which the devices are registered when a world begins: more than clocks differ by.
+pub(crate) const EARLIER: Duration = Duration::from_secs(1);
 /// One schedule in this many has an app with a pace.
 const PACED: u32 = 20;
 /// The longest time from the grant of a batch to its hand-over without a fault: two steps.
@@ -100,7 +102,7 @@ impl Producer {
     fn populate(&self) {
         for n in 0..self.draw(|r| r.random_range(0..24)) {
             let country = if self.chance(1, 2) { "CN" } else { "SG" };
-            let (now, born) = (self.0.now(), self.stamp());
+            let (now, born) = (self.0.now(), self.stamp().minus(EARLIER));
             let device = device(&format!("d{n}"), country);
             let device = if n % 3 == 2 { of_failing(device) } else { device };
             lock(&self.0.store).register(device, now, born);

@@ -3,8 +3,8 @@
 //! Each shows one shape of work: several pushes in one envelope, a broadcast in partitions, two
 //! broadcasts side by side, a message that expires in the middle, one that is accepted twice
 //! (to named devices, and as a broadcast; each with a long and a short time to live), an audience of
-//! no device, an index that searches slowly, and a broadcast over two transports of which one fails. Two
-//! devices are a batch.
+//! no device, an index that searches slowly, a broadcast over two transports of which one fails, and devices
+//! whose providers give verdicts. Two devices are a batch.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -17,6 +17,8 @@ use push_model::{
 };
 
 use crate::{
+    drivers::random::EARLIER,
+    faults::fault::Fault,
     fleet,
     oracle::people::{device, of_failing},
     posting::{accept, named, publish, push},
@@ -40,6 +42,20 @@ const HALF: Duration = Duration::from_millis(9);
 /// relied on.
 const SLOW_SEARCH: Duration = RECALL_CHECK.saturating_add(Duration::from_millis(100));
 const NONE: Duration = Duration::ZERO;
+/// Answers that devices get at so many first tries of each message.
+type FirstAnswers = &'static [(&'static str, Fault, u32)];
+/// `d0` has the lowest slot, with which the first batch of a broadcast begins.
+const LATER: FirstAnswers = &[("d0", Fault::OneLater, 1)];
+/// One answer of each kind.
+const VERDICTS: FirstAnswers = &[
+    ("d0", Fault::OneGone, 1),
+    ("d1", Fault::OneThrottled, 1),
+    ("d2", Fault::UnavailableTaken, 1),
+    ("d3", Fault::OneGoneRenewed, 1),
+    ("d4", Fault::OneRefused, 1),
+];
+/// As often as devices are tried, and each is tried once more.
+const THROTTLED: FirstAnswers = &[("d0", Fault::OneThrottled, 5), ("d1", Fault::OneThrottled, 5)];
 /// Devices of a batch.
 const BATCH: usize = 2;
 
@@ -56,137 +72,40 @@ pub(crate) struct Small {
     pub(crate) search: Duration,
     /// Every other device has the transport whose provider fails.
     mixed: bool,
+    first_answers: FirstAnswers,
     post: fn(&World),
 }
 
+/// The world that each is a variation of.
+const USUAL: Small = Small {
+    name: "",
+    faults: 1,
+    devices: 4,
+    partitions: 1,
+    search: NONE,
+    mixed: false,
+    first_answers: LATER,
+    post: broadcast,
+};
+
 /// Every small world: those first that are walked soonest, so that a fault is found soon.
-pub(crate) const ALL: [Small; 14] = [
-    Small {
-        name: "patient",
-        faults: 0,
-        devices: 4,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: patient,
-    },
-    Small {
-        name: "poison",
-        faults: 0,
-        devices: 5,
-        partitions: 2,
-        search: NONE,
-        mixed: false,
-        post: poison,
-    },
-    Small {
-        name: "no-device",
-        faults: 1,
-        devices: 0,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: broadcast,
-    },
-    Small {
-        name: "expiring",
-        faults: 1,
-        devices: 4,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: expiring,
-    },
-    Small {
-        name: "repeated",
-        faults: 1,
-        devices: 2,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: repeated,
-    },
-    Small {
-        name: "repeated-soon",
-        faults: 1,
-        devices: 2,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: repeated_soon,
-    },
-    Small {
-        name: "repeated-briefly",
-        faults: 0,
-        devices: 2,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: repeated_briefly,
-    },
-    Small {
-        name: "envelope",
-        faults: 1,
-        devices: 4,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: envelope,
-    },
-    Small {
-        name: "slow",
-        faults: 1,
-        devices: 4,
-        partitions: 1,
-        search: SLOW_SEARCH,
-        mixed: false,
-        post: broadcast,
-    },
-    Small {
-        name: "broadcast",
-        faults: 1,
-        devices: 5,
-        partitions: 2,
-        search: NONE,
-        mixed: false,
-        post: broadcast,
-    },
-    Small {
-        name: "retried",
-        faults: 1,
-        devices: 3,
-        partitions: 2,
-        search: NONE,
-        mixed: false,
-        post: retried,
-    },
-    Small {
-        name: "two-broadcasts",
-        faults: 1,
-        devices: 3,
-        partitions: 1,
-        search: NONE,
-        mixed: false,
-        post: two_broadcasts,
-    },
-    Small {
-        name: "retried-soon",
-        faults: 1,
-        devices: 3,
-        partitions: 2,
-        search: NONE,
-        mixed: false,
-        post: retried_soon,
-    },
-    Small {
-        name: "two-transports",
-        faults: 1,
-        devices: 4,
-        partitions: 1,
-        search: NONE,
-        mixed: true,
-        post: broadcast_and_named,
-    },
+pub(crate) const ALL: [Small; 16] = [
+    Small { name: "patient", faults: 0, post: patient, ..USUAL },
+    Small { name: "poison", faults: 0, devices: 5, partitions: 2, post: poison, ..USUAL },
+    Small { name: "no-device", devices: 0, ..USUAL },
+    Small { name: "expiring", post: expiring, ..USUAL },
+    Small { name: "repeated", devices: 2, post: repeated, ..USUAL },
+    Small { name: "repeated-soon", devices: 2, post: repeated_soon, ..USUAL },
+    Small { name: "repeated-briefly", faults: 0, devices: 2, post: repeated_briefly, ..USUAL },
+    Small { name: "envelope", post: envelope, ..USUAL },
+    Small { name: "slow", search: SLOW_SEARCH, ..USUAL },
+    Small { name: "broadcast", devices: 5, partitions: 2, ..USUAL },
+    Small { name: "retried", devices: 3, partitions: 2, post: retried, ..USUAL },
+    Small { name: "two-broadcasts", devices: 3, post: two_broadcasts, ..USUAL },
+    Small { name: "retried-soon", devices: 3, partitions: 2, post: retried_soon, ..USUAL },
+    Small { name: "two-transports", mixed: true, post: broadcast_and_named, ..USUAL },
+    Small { name: "throttled", faults: 0, mixed: true, first_answers: THROTTLED, ..USUAL },
+    Small { name: "verdicts", devices: 5, mixed: true, first_answers: VERDICTS, ..USUAL },
 ];
 
 impl Small {
@@ -206,10 +125,12 @@ impl Small {
             let country = if number % 2 == 0 { "CN" } else { "SG" };
             let device = device(&format!("d{number}"), country);
             let device = if self.mixed && number % 2 == 0 { of_failing(device) } else { device };
-            lock(&world.store).register(device, now, now);
+            lock(&world.store).register(device, now, now.minus(EARLIER));
         }
-        // The device with the lowest slot, with which the first batch of a broadcast begins.
-        lock(&world.inbox).later_first.insert("d0".parse().expect("a client id"));
+        for (device, answer, tries) in self.first_answers {
+            let device = device.parse().expect("a client id");
+            lock(&world.inbox).first.insert(device, (*answer, *tries));
+        }
         for _ in 0..2 {
             fleet::start(world);
         }

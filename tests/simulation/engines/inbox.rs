@@ -6,11 +6,14 @@ use std::{
 };
 
 use push_model::{
+    device::{Device, Target},
     ids::{ClientId, MessageId},
     ledger::RetryReason,
     time::UnixMillis,
 };
 use push_transports::Outcome;
+
+use crate::{faults::fault::Fault, oracle::people::Person};
 
 /// A transport's answer for one device of one message.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,6 +28,19 @@ pub(crate) struct Answers {
     pub(crate) received: bool,
     /// The transport reported the device as gone.
     pub(crate) gone: bool,
+    /// That was about an earlier registration, so the device stays.
+    pub(crate) kept: bool,
+    /// It is not to be tried before this time, which its provider named.
+    pub(crate) not_before: Option<UnixMillis>,
+}
+
+/// A provider's report that a device is gone.
+#[derive(Debug, Clone)]
+struct GoneReport {
+    client: ClientId,
+    token: Option<Box<str>>,
+    /// Registrations from then on are not meant.
+    since: UnixMillis,
 }
 
 /// The messages that devices received.
@@ -35,8 +51,10 @@ pub(crate) struct Inbox {
     over: BTreeSet<MessageId>,
     /// The same, where that holds for every acceptance of the push.
     quite_over: BTreeSet<MessageId>,
-    /// Devices whose first try is answered with: try later.
-    pub(crate) later_first: BTreeSet<ClientId>,
+    /// The answers for some devices at their first tries, and the number of these.
+    pub(crate) first: BTreeMap<ClientId, (Fault, u32)>,
+    /// The devices that were reported as gone.
+    gone: Vec<GoneReport>,
     /// The times of hand-overs and their numbers of devices, whatever their outcomes.
     batches: Vec<(UnixMillis, usize)>,
     received: u64,
@@ -52,6 +70,25 @@ impl Inbox {
         &self.batches
     }
 
+    /// The provider reports a device with this address as gone, since this time.
+    pub(crate) fn report_gone(&mut self, target: &Target, since: UnixMillis) {
+        let Target { client_id: client, token, .. } = target.clone();
+        self.gone.push(GoneReport { client, token, since });
+    }
+
+    /// Returns true if a report says that this registration of a device has ended.
+    pub(crate) fn is_reported(&self, person: &Person) -> bool {
+        let Device { client_id, token, .. } = &person.device;
+        self.gone.iter().any(|report| {
+            (&report.client, &report.token) == (client_id, token) && person.renewed < report.since
+        })
+    }
+
+    /// The registration of a device stays although it is reported as gone.
+    pub(crate) fn keeps(&mut self, message: MessageId, client: &ClientId) {
+        self.answers.entry((message, client.clone())).or_default().kept = true;
+    }
+
     /// The transport answers for a device.
     pub(crate) fn answer(
         &mut self,
@@ -59,6 +96,7 @@ impl Inbox {
         client: &ClientId,
         outcome: Outcome,
         received: bool,
+        now: UnixMillis,
     ) {
         let answers = self.answers.entry((message, client.clone())).or_default();
         self.received += u64::from(received);
@@ -67,6 +105,10 @@ impl Inbox {
         answers.gone |= matches!(outcome, Outcome::Gone { .. });
         match outcome {
             Outcome::Later(RetryReason::TransportAway, _) => return,
+            // It uses up no try.
+            Outcome::Later(RetryReason::Busy, wait) => {
+                answers.not_before = wait.map(|wait| now.plus(wait));
+            }
             Outcome::Later(..) | Outcome::Undecided => answers.without += 1,
             Outcome::Expired => {
                 self.over.insert(message);

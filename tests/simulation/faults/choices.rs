@@ -7,7 +7,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use rand::{Rng, RngExt, SeedableRng, rngs::SmallRng};
 
-use crate::faults::fault::{Fault, Faults};
+use crate::faults::{fault::Fault, set::Faults};
 
 /// Faults, each with the number of the step at which it strikes, in the order of the steps.
 pub(crate) type Schedule = Vec<(u32, Fault)>;

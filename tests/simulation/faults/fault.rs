@@ -7,6 +7,12 @@ use std::{fmt, str::FromStr, time::Duration};
 
 /// Longer than a worker may rely on what it knows about recalls.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
+/// Time for which a provider throttles a device.
+pub(crate) const THROTTLED: Duration = Duration::from_secs(2);
+/// Time for which a provider throttles an account.
+pub(crate) const HELD: Duration = Duration::from_secs(3);
+/// Time until an account that a provider does not accept is repaired.
+pub(crate) const BROKEN: Duration = Duration::from_secs(5);
 /// Delay of a slow provider's answer: long enough that a run without its queue message renews its
 /// claim several times.
 pub(crate) const LATE_ANSWER: Duration = Duration::from_secs(10);
@@ -123,6 +129,14 @@ faults! {
     OneLater = "one-later",
     /// One device is gone.
     OneGone = "one-gone",
+    /// One device is gone since a time before it registered.
+    OneGoneBefore = "one-gone-before",
+    /// One device registers again with another address before its old one is reported as gone.
+    OneGoneMoved = "one-gone-moved",
+    /// One device registers again with the same address before that is reported as gone.
+    OneGoneRenewed = "one-gone-renewed",
+    /// The provider throttles one device for [`THROTTLED`].
+    OneThrottled = "one-throttled",
     /// One device is refused for good.
     OneRefused = "one-refused",
     /// The message expires for one device.
@@ -131,6 +145,16 @@ faults! {
     Away = "away",
     /// All devices receive the message, and the answer is lost.
     NoAnswer = "no-answer",
+    /// The provider throttles the account for [`HELD`].
+    Throttled = "throttled",
+    /// The provider refuses the message for every device.
+    MessageRefused = "message-refused",
+    /// The provider does not accept the account for [`BROKEN`].
+    AccountBroken = "account-broken",
+    /// The provider fails, and no device receives the message.
+    Unavailable = "unavailable",
+    /// The provider fails, and all devices receive the message.
+    UnavailableTaken = "unavailable-taken",
 
     /// The index loses its last write.
     ForgetOne = "forget-1",
@@ -233,10 +257,19 @@ impl Fault {
             | Self::OneUndecidedLost
             | Self::OneLater
             | Self::OneGone
+            | Self::OneGoneBefore
+            | Self::OneGoneMoved
+            | Self::OneGoneRenewed
+            | Self::OneThrottled
             | Self::OneRefused
             | Self::OneExpired
             | Self::Away
-            | Self::NoAnswer => kind == Deliver,
+            | Self::NoAnswer
+            | Self::Throttled
+            | Self::MessageRefused
+            | Self::AccountBroken
+            | Self::Unavailable
+            | Self::UnavailableTaken => kind == Deliver,
             // A read has no effect, so dying before it and after it are the same.
             Self::CrashAfter => !matches!(kind, Read | Requeue),
             Self::Late => kind != Requeue,
@@ -259,28 +292,24 @@ impl Fault {
         self == Self::LateAnswer
     }
 
-    const fn bit(self) -> u64 {
-        1 << self as u64
-    }
-}
-
-/// A set of faults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Faults(u64);
-
-impl Faults {
-    pub(crate) fn add(&mut self, fault: Fault) {
-        self.0 |= fault.bit();
-    }
-
-    /// Returns true if it is among them.
-    pub(crate) fn has(self, fault: Fault) -> bool {
-        self.0 & fault.bit() != 0
-    }
-
-    /// In the order of [`Fault::ALL`].
-    pub(crate) fn each(self) -> impl Iterator<Item = Fault> {
-        Fault::ALL.iter().copied().filter(move |fault| self.has(*fault))
+    /// Returns true if a provider gives a definite answer, and nothing else is wrong: nothing that is
+    /// known about a device is lost.
+    pub(crate) fn is_answer(self) -> bool {
+        matches!(
+            self,
+            Self::OneLater
+                | Self::OneGone
+                | Self::OneGoneBefore
+                | Self::OneGoneMoved
+                | Self::OneGoneRenewed
+                | Self::OneThrottled
+                | Self::OneRefused
+                | Self::Away
+                | Self::Throttled
+                | Self::MessageRefused
+                | Self::AccountBroken
+                | Self::Unavailable
+        )
     }
 }
 

@@ -97,12 +97,12 @@ fn register(world: &World) {
     store.register(device(&name, "CN"), now, now);
 }
 
-/// Removes the device whose first try is answered with try later, or the first device.
+/// Removes the device whose first try has an answer of its own, or the first device.
 fn remove(world: &World) {
     let (mut store, now) = (lock(&world.store), world.now());
     let inbox = lock(&world.inbox);
     let there = || store.people.iter().filter(|person| person.removed.is_none());
-    let later = there().find(|person| inbox.later_first.contains(&person.device.client_id));
+    let later = there().find(|person| inbox.first.contains_key(&person.device.client_id));
     if let Some(person) = later.or_else(|| there().next()) {
         let client = person.device.client_id.clone();
         store.remove(&client, now);

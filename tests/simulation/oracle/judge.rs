@@ -11,7 +11,7 @@ use push_tests::invariants::{Counts, Device, Meant, Message, Rule, Violation, at
 
 use crate::{
     faults::fault::Fault,
-    oracle::people::Push,
+    oracle::people::{Person, Push},
     world::{World, lock},
 };
 
@@ -23,6 +23,7 @@ pub(crate) fn judge(world: &World) -> Vec<Violation> {
     for push in lock(&world.pushes).iter().filter(|push| Some(push.id) != poison) {
         violations.extend(at_the_end(&seen(world, push)));
         violations.extend(gone(world, push));
+        violations.extend(reasons(world, push));
     }
     for listed in lock(&world.store).open_broadcasts.values() {
         violations.push(Violation::new(Rule::StillListed, format!("{listed:?}")));
@@ -42,19 +43,40 @@ pub(crate) fn judge(world: &World) -> Vec<Violation> {
 const KEEPS_GONE: [Fault; 5] =
     [Fault::CrashBefore, Fault::CrashAfter, Fault::CrashMidway, Fault::RefuseLong, Fault::Stop];
 
-/// A device that counts as gone is removed, unless its worker ended first or the index refused for
-/// longer than a message is held; then the next message finds it gone again.
+/// A device that counts as gone is removed, unless it registered again, its worker ended first or the index
+/// refused for longer than a message is held; then the next message finds it gone again.
 fn gone(world: &World, push: &Push) -> Option<Violation> {
     if KEEPS_GONE.into_iter().any(|fault| world.has_struck(fault)) {
         return None;
     }
     let (store, inbox) = (lock(&world.store), lock(&world.inbox));
     let counted = store.entry(&push.id)?.outcomes.failed.get(&FailReason::Gone).copied()?;
-    let is_removed = |client| inbox.answers(push.id, client).gone;
-    let removed = store.people.iter().filter(|person| person.removed.is_some());
-    let removed = removed.filter(|person| is_removed(&person.device.client_id)).count() as u64;
-    let what = || format!("{counted} devices of {} count as gone, {removed} are", push.id);
-    (counted > removed).then(|| Violation::new(Rule::GoneKept, what()))
+    let is_settled = |person: &&Person| {
+        let answers = inbox.answers(push.id, &person.device.client_id);
+        let has_renewed = person.renewed > person.born;
+        answers.gone && (person.removed.is_some() || answers.kept || has_renewed)
+    };
+    let settled = store.people.iter().filter(is_settled).count() as u64;
+    let what = || format!("{counted} devices of {} count as gone, {settled} are", push.id);
+    (counted > settled).then(|| Violation::new(Rule::GoneKept, what()))
+}
+
+/// What counts as refused or gone was answered so, and where nothing else went wrong, the other way round.
+fn reasons(world: &World, push: &Push) -> Option<Violation> {
+    let (store, inbox) = (lock(&world.store), lock(&world.inbox));
+    let outcomes = &store.entry(&push.id)?.outcomes;
+    let counted = [FailReason::Refused, FailReason::Gone]
+        .map(|reason| outcomes.failed.get(&reason).copied().unwrap_or_default());
+    let answers =
+        store.people.iter().map(|person| inbox.answers(push.id, &person.device.client_id));
+    let answered = answers.fold([0, 0], |[refused, gone], answers| {
+        [refused + u64::from(answers.refused && !answers.gone), gone + u64::from(answers.gone)]
+    });
+    let is_less = (0..2).any(|n| counted[n] < answered[n]) && world.has_only_answers();
+    // A device may be refused by one delivery and gone by another.
+    let is_more = counted.iter().sum::<u64>() > answered.iter().sum::<u64>();
+    let what = || format!("{counted:?} of {} count as refused and gone, {answered:?} are", push.id);
+    (is_less || is_more).then(|| Violation::new(Rule::WithoutReason, what()))
 }
 
 /// The end state of one message.

@@ -18,6 +18,8 @@ pub(crate) struct Person {
     pub(crate) registered: UnixMillis,
     /// The time of registration by the clock of the program that registered it.
     pub(crate) born: UnixMillis,
+    /// The time of its last registration, by the same kind of clock.
+    pub(crate) renewed: UnixMillis,
     pub(crate) removed: Option<UnixMillis>,
 }
 

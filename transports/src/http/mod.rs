@@ -65,6 +65,7 @@ pub use self::{
     settings::{HttpArgs, HttpSettings, HttpTuning},
     stored::StoredProviders,
     trial::{TestMessage, Trial, Tried},
+    verdicts::outcome_of,
 };
 use crate::{
     contract::{Outgoing, Transport},

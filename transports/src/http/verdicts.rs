@@ -46,6 +46,11 @@ pub(super) enum Then {
     Fail,
 }
 
+/// Returns the outcome of a device about which its provider gave this verdict.
+pub fn outcome_of(verdict: Verdict) -> Outcome {
+    Reaction::to(verdict).outcome
+}
+
 impl Reaction {
     /// Returns what follows from a verdict.
     pub(super) fn to(verdict: Verdict) -> Self {

@@ -70,26 +70,22 @@ impl Devices for SimIndex {
         Ok(None)
     }
 
-    async fn remove_device(&self, _: &AppKey, client: &ClientId) -> Result<bool, IndexError> {
-        match self.write(Write::Remove(client.clone())).await? {
-            Written::Remove(removed) => Ok(removed),
-            other => Err(IndexError::Corrupt(format!("{other:?}"))),
-        }
+    async fn remove_device(&self, _: &AppKey, _: &ClientId) -> Result<bool, IndexError> {
+        Ok(false)
     }
 
     async fn remove_devices(
         &self,
-        app: &AppKey,
+        _: &AppKey,
         gone: &[GoneDevice],
         _: UnixMillis,
     ) -> Result<Vec<bool>, IndexError> {
         let mut removed = Vec::with_capacity(gone.len());
         for gone in gone {
-            let found = lock(&self.0.world().store).find(&gone.client_id);
-            let is_it = found.is_some_and(|found| {
-                (found.transport, found.token) == (gone.transport, gone.token.clone())
-            });
-            removed.push(is_it && self.remove_device(app, &gone.client_id).await?);
+            match self.write(Write::Remove(Box::new(gone.clone()))).await? {
+                Written::Remove(is_removed) => removed.push(is_removed),
+                other => return Err(IndexError::Corrupt(format!("{other:?}"))),
+            }
         }
         Ok(removed)
     }

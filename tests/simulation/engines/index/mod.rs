@@ -22,6 +22,7 @@ use push_model::{
     usage::{UsageCounts, UsageHour},
 };
 use push_store::{Finding, IndexError};
+use push_tests::invariants::{Rule, Violation};
 
 use crate::{
     engines::store::{Store, Write, Written},
@@ -155,9 +156,20 @@ fn take_effect(world: &World, write: &Write) -> Written {
             lock(&world.inbox).is_over(*message, late > push.deadline());
         }
     }
+    let unreported = match write {
+        Write::Remove(gone) => {
+            let (store, inbox) = (lock(&world.store), lock(&world.inbox));
+            let person = store.person(&gone.client_id);
+            person.filter(|person| !inbox.is_reported(person)).map(|person| format!("{person:?}"))
+        }
+        _ => None,
+    };
     let (written, broken) = lock(&world.store).write(write, &mut lock(&world.custody), now);
     world.tell(|| format!("        {write:?} -> {written:?}"));
     world.broken(broken);
+    if let (Written::Remove(true), Some(person)) = (&written, unreported) {
+        world.broken([Violation::new(Rule::RemovedInError, person)]);
+    }
     written
 }
 

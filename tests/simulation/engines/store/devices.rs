@@ -4,7 +4,7 @@ use push_index::TransportExtent;
 use push_model::{
     device::{Device, Target, TransportKind},
     ids::ClientId,
-    registration::RegistrationEpoch,
+    registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -17,12 +17,36 @@ impl Store {
     /// Registers a device in a new slot, or in a free one.
     pub(crate) fn register(&mut self, device: Device, now: UnixMillis, born: UnixMillis) {
         let number = self.people.len();
-        self.people.push(Person { device, registered: now, born, removed: None });
+        self.people.push(Person { device, registered: now, born, renewed: born, removed: None });
         let free = self.shards.iter_mut().flatten().find(|slot| slot.is_none());
         match free {
             Some(slot) => *slot = Some(number),
             None => self.shards[number % SHARDS].push(Some(number)),
         }
+    }
+
+    /// A device registers again, with this address.
+    pub(crate) fn renew(&mut self, client: &ClientId, token: Option<&str>, now: UnixMillis) {
+        let is_it =
+            |person: &&mut Person| person.device.client_id == *client && person.removed.is_none();
+        if let Some(person) = self.people.iter_mut().find(is_it) {
+            person.device.token = token.map(Into::into);
+            person.renewed = now;
+        }
+    }
+
+    /// Returns a device that is registered.
+    pub(crate) fn person(&self, client: &ClientId) -> Option<&Person> {
+        self.registered().find(|person| person.device.client_id == *client)
+    }
+
+    /// Removes a device if the report is about its registration. False if there was none.
+    pub(super) fn remove_gone(&mut self, gone: &GoneDevice, now: UnixMillis) -> bool {
+        let is_meant = self.person(&gone.client_id).is_some_and(|person| {
+            let Device { transport, token, .. } = &person.device;
+            gone.is_of(*transport, token.as_deref(), person.renewed)
+        });
+        is_meant && self.remove(&gone.client_id, now)
     }
 
     /// Removes a device. False if there was none.
@@ -61,8 +85,7 @@ impl Store {
 
     /// The transport and token of a device.
     pub(crate) fn find(&self, client: &ClientId) -> Option<Target> {
-        let mut all = self.registered();
-        all.find(|p| p.device.client_id == *client).map(target)
+        self.person(client).map(target)
     }
 
     /// The devices of a slice that match, each with its slot.

@@ -14,13 +14,14 @@ use std::{
 
 use push_model::{
     app::App,
-    ids::{AppId, ClientId, MessageId},
+    ids::{AppId, MessageId},
     ledger::{
         Advance, AdvanceOutcome, Entry, NewEntry, PartitionState, Plan, Recall, RecallOutcome,
         is_eviction_remembered, may_be_evicted,
     },
     open_broadcast::OpenBroadcast,
     pace::TheoreticalArrival,
+    registration::GoneDevice,
     time::UnixMillis,
 };
 use push_tests::invariants::{Violation, equation, never_back};
@@ -41,7 +42,7 @@ pub(crate) enum Write {
     Open(Box<NewEntry>, Evictions),
     Plan(MessageId, Plan),
     Advance(MessageId, Box<Advance>),
-    Remove(ClientId),
+    Remove(Box<GoneDevice>),
 }
 
 /// The evictions that a step looks for before it begins an entry.
@@ -160,7 +161,7 @@ impl Store {
                 }
                 (Written::Advance(advanced), broken)
             }
-            Write::Remove(client) => (Written::Remove(self.remove(client, now)), None),
+            Write::Remove(gone) => (Written::Remove(self.remove_gone(gone, now)), None),
         }
     }
 
