@@ -25,7 +25,7 @@ use crate::{
     load::pushes::Pushes,
     schedule::history::{History, Struck},
     schedule::plan::{self, Fault, Round},
-    world::World,
+    world::{World, closing_rest},
 };
 
 /// Deadline for pushes to flow again after a fault. Generous, because the machine may be slow.
@@ -36,8 +36,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(25);
 /// Interval of reading arrivals otherwise.
 const READ_EVERY: Duration = Duration::from_millis(500);
-/// A run in which no further message closes for this long is stuck. Longer than the three minutes
-/// after which RabbitMQ repeats a dead-lettering that was not confirmed.
+/// A run in which no further message closes for this long, beside the time until a broadcast is written
+/// off, is stuck. Longer than the three minutes after which RabbitMQ repeats a dead-lettering that was
+/// not confirmed.
 const STUCK: Duration = Duration::from_secs(240);
 
 /// The parameters of a run.
@@ -229,7 +230,7 @@ async fn settle(run: &Run) -> Result<(), String> {
         }
         if open.len() != last.0 {
             last = (open.len(), Instant::now());
-        } else if last.1.elapsed() > STUCK {
+        } else if last.1.elapsed() > STUCK + closing_rest(run.people.devices()) {
             let mut entries = String::new();
             for &number in open.iter().take(5) {
                 let id = run.book.get(number).id.unwrap_or_default();

@@ -48,14 +48,14 @@ pub(crate) const BATCHES_IN_FLIGHT: u64 = PREFETCH + PREFETCH * JOBS_AT_ONCE;
 const CLOSING_CHECK: &str = "closing-check=4s";
 /// The time after its expiry at which a broadcast is written off: longer than any fault delays a message,
 /// and than two busy workers take to count the devices of the broadcasts that wait before it.
-fn closing_rest(devices: usize) -> String {
-    format!("closing-rest={}s", 45 + devices / 5000)
+pub(crate) fn closing_rest(devices: usize) -> Duration {
+    Duration::from_secs(120) + Duration::from_millis(devices as u64)
 }
 
 /// Settings of the workers: small batches and partitions, so that faults strike in the middle of
 /// broadcasts, and short intervals, so that a run ends soon.
 fn worker_flags(devices: usize) -> Vec<String> {
-    let rest = closing_rest(devices);
+    let rest = format!("closing-rest={}s", closing_rest(devices).as_secs());
     let (batch, prefetch) = (BATCH.to_string(), PREFETCH.to_string());
     let flags = [
         ["--batch", &batch],

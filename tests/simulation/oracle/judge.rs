@@ -40,11 +40,18 @@ pub(crate) fn judge(world: &World) -> Vec<Violation> {
 }
 
 /// The fault may strike between the count of a device that is gone and its removal.
-const KEEPS_GONE: [Fault; 5] =
-    [Fault::CrashBefore, Fault::CrashAfter, Fault::CrashMidway, Fault::RefuseLong, Fault::Stop];
+const KEEPS_GONE: [Fault; 7] = [
+    Fault::CrashBefore,
+    Fault::CrashAfter,
+    Fault::CrashMidway,
+    Fault::RefuseLong,
+    Fault::Silent,
+    Fault::Overtaken,
+    Fault::Stop,
+];
 
 /// A device that counts as gone is removed, unless it registered again, its worker ended first or the index
-/// refused for longer than a message is held; then the next message finds it gone again.
+/// refused or was silent for longer than a message is held; then the next message finds it gone again.
 fn gone(world: &World, push: &Push) -> Option<Violation> {
     if KEEPS_GONE.into_iter().any(|fault| world.has_struck(fault)) {
         return None;
