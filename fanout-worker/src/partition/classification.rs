@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use push_model::{
-    device::Target,
+    device::{Target, TransportKind},
     ids::ClientId,
     ledger::{Counts, FailReason, Leftover, Outcomes, Retried, RetryReason},
     registration::GoneDevice,
@@ -142,12 +142,14 @@ pub(crate) fn classify<'a>(
     let mut no_answer = Vec::new();
     // Grouped by the time that the provider named, so that it delays no other device.
     let (mut busy, mut failed): (ByDelay, ByDelay) = (ByDelay::new(), ByDelay::new());
-    let mut devices = 0;
+    // A device that names its own server says nothing of the servers of others.
+    let (mut devices, mut has_one_server) = (0, true);
     let exhausted = prior.attempt.saturating_add(1) >= rules.limits.attempts;
     // A target without an answer counts as undecided.
     let answers = answers.into_iter().chain(std::iter::repeat(Outcome::Undecided));
     for (target, answer) in targets.into_iter().zip(answers) {
         devices += 1;
+        has_one_server &= target.transport != TransportKind::Webpush;
         let client = || target.client_id.clone();
         let mut retried = |reason| *result.retried.entry(reason).or_default() += 1;
         match answer {
@@ -193,7 +195,7 @@ pub(crate) fn classify<'a>(
     result.not_sent = match (stopped.len(), away.len()) {
         (0, 0) => None,
         (_, 0) if stopped.len() == devices => Some(NotSent::Stopped),
-        _ if stopped.len() + away.len() == devices => Some(NotSent::Unavailable),
+        _ if stopped.len() + away.len() == devices && has_one_server => Some(NotSent::Unavailable),
         _ => None,
     };
     let PriorAttempts { attempt, throttled, .. } = prior;
@@ -226,7 +228,7 @@ fn whole_seconds(time: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use push_model::{device::TransportKind, registration::RegistrationEpoch};
+    use push_model::registration::RegistrationEpoch;
 
     use super::*;
 
@@ -309,6 +311,15 @@ mod tests {
         assert_eq!(not_sent(&[Outcome::NotSent; 2]), Some(NotSent::Stopped));
         assert_eq!(not_sent(&[unavailable, Outcome::Sent]), None);
         assert_eq!(not_sent(&[]), None);
+    }
+
+    #[test]
+    fn browsers_whose_server_is_away_wait_by_themselves() {
+        let away = Outcome::Later(RetryReason::TransportAway, None);
+        let browser = Target { transport: TransportKind::Webpush, ..target(0) };
+        let result = classify([&browser], [away], PriorAttempts::default(), &rules(100_000));
+        assert_eq!(result.not_sent, None, "the next batch may have another server");
+        assert_eq!(result.leftovers.len(), 1);
     }
 
     #[test]
