@@ -64,7 +64,14 @@ async fn an_endpoint_or_a_webhook_in_a_private_network_is_never_connected_to_wit
     }
     let _worker = world.worker_with(&world.provider_flags_without_permission(), &[]).await;
     let id = world.stack.push(&push_for(8)).await;
-    let ledger = world.stack.closed(&id).await;
+    let ledger = eventually("every device failed or its message expired", DEADLINE, async || {
+        let ledger = world.stack.ledger(&id).await;
+        match ledger["state"].as_str() {
+            Some("done" | "expired") => Ok(ledger),
+            _ => Err(ledger.to_string()),
+        }
+    })
+    .await;
     let forbidden = ledger["failed"]["forbidden_address"].as_u64().unwrap_or_default();
     // A name without an address may have one later, so its device waits.
     assert!(forbidden >= INSIDE.len() as u64 - 2, "{ledger}");
