@@ -1,7 +1,7 @@
 //! The connections that a process may have, and who gets the next one.
 //!
-//! A key gets another connection only while it has fewer than are free. So one whose servers all hang has
-//! half of them in the end, another one half of the rest, and whoever has none finds one that is free.
+//! A key gets another connection only while it has fewer than are free. So a key whose servers all hang ends
+//! up with half of them, a second such key with half of the rest, and a key without one still finds one free.
 
 use std::{
     collections::HashMap,
@@ -46,7 +46,7 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connections that nobody has.
+    /// The connections that are free.
     pub(crate) fn free(&self) -> usize {
         self.state().free
     }

@@ -28,7 +28,7 @@ pub(crate) struct Answers {
     pub(crate) received: bool,
     /// The transport reported the device as gone.
     pub(crate) gone: bool,
-    /// That was about an earlier registration, so the device stays.
+    /// The report was about an earlier registration, so the device stays.
     pub(crate) kept: bool,
     /// It is not to be tried before this time, which its provider named.
     pub(crate) not_before: Option<UnixMillis>,

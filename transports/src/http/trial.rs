@@ -64,7 +64,7 @@ pub enum Tried {
     },
     /// The service of access tokens gave none.
     NoAuthorization {
-        /// That service.
+        /// The origin of the service.
         server: String,
         /// The status of its answer.
         status: u16,
