@@ -46,7 +46,8 @@ impl Health {
     }
 
     /// Notes the end of a connection. One that answered all its requests is no failure however it
-    /// ended: a server may close what it does not use without a goodbye.
+    /// ended: a server may close what it does not use without a goodbye. One that was given no
+    /// request shows nothing.
     pub(super) fn ended(
         &mut self,
         end: End,
@@ -57,6 +58,7 @@ impl Health {
     ) {
         let futile = match end {
             End::Ours => return,
+            _ if service == Service::Unused => return,
             End::Calm => service == Service::None,
             End::Broken => service != Service::Whole,
         };
@@ -99,6 +101,17 @@ mod tests {
         assert_eq!(pauses(End::Broken, Service::None, Duration::ZERO), growing);
         assert_eq!(pauses(End::Calm, Service::None, SETTLED / 2), growing);
         assert_eq!(pauses(End::Broken, Service::Part, SETTLED / 2), growing);
+    }
+
+    #[test]
+    fn the_end_of_a_connection_without_a_request_changes_nothing() {
+        let mut now = Instant::now();
+        let mut health = Health::new(now);
+        health.ended(End::Broken, Service::Unused, Duration::ZERO, now, 0.0);
+        assert!(health.pausing(now).is_none());
+        fail(&mut health, &mut now);
+        health.ended(End::Calm, Service::Unused, SETTLED, now, 0.0);
+        assert_eq!(fail(&mut health, &mut now), Duration::from_secs(1));
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(crate) enum Outcome {
 /// How well a connection has served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
+    /// It was never given a request.
+    Unused,
     /// No request was answered.
     None,
     /// Some requests were answered, others were not.
@@ -59,6 +61,7 @@ pub(crate) struct Slot<T> {
     pub(crate) sender: Option<T>,
     pub(crate) allowance: Allowance,
     pub(crate) in_use: usize,
+    was_used: bool,
     /// The time since which it has been in use, or not.
     since: Instant,
     pub(crate) opened: Instant,
@@ -83,7 +86,9 @@ impl<T> Slot<T> {
 
     /// Returns how well it has served so far.
     pub(crate) fn service(&self) -> Service {
-        if self.answers == 0 {
+        if !self.was_used {
+            Service::Unused
+        } else if self.answers == 0 {
             Service::None
         } else if self.in_use == 0 && self.failed == 0 && self.given_up == 0 {
             Service::Whole
@@ -129,6 +134,7 @@ impl<T: Clone> Slots<T> {
             sender: Some(sender),
             allowance,
             in_use: 0,
+            was_used: false,
             since: now,
             opened: now,
             answers: 0,
@@ -149,6 +155,7 @@ impl<T: Clone> Slots<T> {
         let slot = self.slots.iter_mut().find(|slot| slot.free() > 0)?;
         let sender = slot.sender.clone()?;
         slot.in_use += 1;
+        slot.was_used = true;
         if slot.in_use == 1 {
             slot.since = now;
             slot.wake.notify_one();
@@ -316,6 +323,15 @@ mod tests {
         slots.state(1, 50);
         slots.state(1, 0);
         assert_eq!(slots.to_open(10, 4), 1);
+    }
+
+    #[test]
+    fn a_connection_that_was_given_no_request_has_not_failed_any() {
+        let mut slots = slots(&[1]);
+        assert_eq!(slots.get_mut(1).unwrap().service(), Service::Unused);
+        assert_eq!(taken(&mut slots), Some(1));
+        slots.give_back(1, Outcome::Unused, Instant::now());
+        assert_eq!(slots.get_mut(1).unwrap().service(), Service::None);
     }
 
     #[test]
