@@ -21,6 +21,7 @@ use push_queue::Queue;
 use tokio::sync::Notify;
 
 use crate::{
+    closed_messages::ClosedMessages,
     control::{
         Random,
         detachments::Detachments,
@@ -36,7 +37,6 @@ use crate::{
     dropped_copies::DroppedCopies,
     limits::{ClosingLimits, LedgerLimits, PlanLimits, RetryLimits, RunLimits},
     metrics::Metrics,
-    upkeep::closed_messages::ClosedMessages,
 };
 use push_transports::{Lifetime, Outgoing, Transports};
 

@@ -8,13 +8,15 @@
 //! - `control`: when something may be done: retries, paces, index priority
 //! - `broadcasts`: the remaining work of all broadcasts
 //! - `supervision`: what happens when a part of the worker ends
-//! - `upkeep`: the bound of the ledger, unused values of dictionaries, counts for the quotas of apps
+//! - `upkeep`: the bound of the ledger, unused values of dictionaries
+//! - `closed_messages`: counts closed messages, for the quotas of apps
 //! - `dropped_copies`: logs copies of a message that are not sent, because another copy is
 //! - `cli`, `settings`, `limits`, `dependencies`, `context`: what a worker is built from
 //! - `readiness`, `lane_health`, `in_work`, `metrics`, `spans`: what operators see
 
 mod broadcasts;
 mod cli;
+mod closed_messages;
 mod context;
 mod control;
 mod dependencies;
@@ -52,6 +54,7 @@ pub use crate::{
     settings::{ProcessArgs, ProcessSettings, WorkerArgs, WorkerSettings},
 };
 use crate::{
+    closed_messages::ClosedMessages,
     context::Context,
     control::{
         detachments::Detachments,
@@ -64,7 +67,7 @@ use crate::{
     dropped_copies::DroppedCopies,
     in_work::InWork,
     intake::{consume, isolation::consume_isolated},
-    upkeep::{closed_messages::ClosedMessages, dictionary_sweeps, ledger_bounds},
+    upkeep::{dictionary_sweeps, ledger_bounds},
 };
 
 /// Why a worker ended by itself.

@@ -8,7 +8,8 @@
 //! - `values`: the texts of times, sizes and numbers
 //! - [`tune`]: constants that tests and experts replace
 //! - [`engines`]: the queue and the index, each chosen by a URL
-//! - [`log`]: the log; audit events; one event for each outage of a server; texts for terminals
+//! - [`log`]: the log; audit events; one event for each outage of a server
+//! - [`terminal`]: makes texts from outside safe for a terminal
 //! - [`traces`]: distributed traces, sent to a collector
 //! - [`metrics`]: building blocks for metrics; the metrics of the process and of the stores
 //! - [`health`]: the parts of a program and their states
@@ -28,12 +29,13 @@ pub mod network;
 pub mod operations;
 pub mod program;
 pub mod settings;
+pub mod terminal;
 pub mod traces;
 pub mod tune;
 mod values;
 
 pub use crate::{
-    log::{audit, log_pause, outage, terminal},
+    log::{audit, log_pause, outage},
     network::proxy_protocol,
     program::{data_dir, descriptors, runtime, shutdown},
     settings::{command_line, credentials, reference, seal, secret, tls},

@@ -6,13 +6,11 @@
 //! - `rate_limit`: bounds how often one place in the code is logged
 //! - `log_pause`: one line a minute for events that clients cause
 //! - `audit`: the log of audit events
-//! - `terminal`: makes texts from outside safe for a terminal
 
 pub mod audit;
 pub mod log_pause;
 pub mod outage;
 mod rate_limit;
-pub mod terminal;
 
 use std::{
     borrow::Cow,
@@ -40,7 +38,7 @@ use tracing_subscriber::{
 };
 
 use self::rate_limit::{Limited, RateLimit};
-use crate::{settings, settings::ConfigErrors, traces::Traces};
+use crate::{settings, settings::ConfigErrors, terminal, traces::Traces};
 
 /// The log filter of a service for which none is set.
 pub const DEFAULT_FILTER: &str = "info";

@@ -6,8 +6,7 @@
 
 use clap::Command;
 
-use crate::log::terminal;
-use crate::values::nearest;
+use crate::{terminal, values::nearest};
 
 /// The beginning of every variable of a setting.
 const PREFIX: &str = "PUSH_";
