@@ -280,9 +280,11 @@ pub(crate) async fn print_login(
     out: Output,
 ) -> anyhow::Result<()> {
     let login = logins.issue(client).await?;
-    let MqttLogin { client_id, username, password, expires_at } = &login;
+    let MqttLogin { url, topic, client_id, username, password, expires_at } = &login;
+    let url = url.as_ref().map(|url| format!("url        {url}\n")).unwrap_or_default();
     let text = format!(
-        "client id  {client_id}\nusername   {username}\npassword   {password}\nexpires    {expires_at}"
+        "{url}topic      {topic}\nclient id  {client_id}\nusername   {username}\n\
+         password   {password}\nexpires    {expires_at}"
     );
     out.result(text, &login)
 }

@@ -143,8 +143,8 @@ pub async fn run(
     let interval = settings.ingest.apps.activity_interval;
     settings.broker.login_log = LoginLogSettings { program: "standalone", interval };
     let (credentials, seal) = settings.credentials;
+    let device_url = credentials.url.clone();
     let credentials = credentials.open_or_create_in(data_dir)?;
-    settings.ingest.device_credentials = Some(credentials.clone());
     let seal = seal.open_or_create_in(data_dir)?;
 
     let http = Listener::bind(&settings.ingest).await?;
@@ -156,6 +156,9 @@ pub async fn run(
     let broker = Broker::start(settings.broker, logins, &password, &mut start.registry)?;
     let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
     let devices_url: MqttUrl = format!("{scheme}://{}", reachable(broker.address())).parse()?;
+    let told = (!broker.address().ip().is_unspecified()).then(|| devices_url.to_string());
+    let credentials = credentials.with_url(device_url.or(told).as_deref());
+    settings.ingest.device_credentials = Some(credentials.clone());
     let clock = Arc::new(UnixMillis::now);
     let providers = StoredProviders::new(stores.index.clone(), Some(seal), clock);
     let transports = TransportSettings {

@@ -14,12 +14,19 @@ use crate::{issue_error::IssueError, key_file::KeyFile};
 pub struct DeviceCredentials {
     keys: Arc<KeyFile>,
     token_ttl: Duration,
+    url: Option<Arc<str>>,
 }
 
 impl DeviceCredentials {
     /// With these keys, for this long.
     pub fn new(keys: Arc<KeyFile>, token_ttl: Duration) -> Self {
-        Self { keys, token_ttl }
+        Self { keys, token_ttl, url: None }
+    }
+
+    /// Tells devices to connect to this URL.
+    #[must_use]
+    pub fn with_url(self, url: Option<&str>) -> Self {
+        Self { url: url.map(Arc::from), ..self }
     }
 
     /// The keys.
@@ -39,8 +46,11 @@ impl DeviceCredentials {
         now: UnixMillis,
     ) -> Result<MqttLogin, IssueError> {
         let token = self.keys.current().issue(app, client, registration, now, self.token_ttl)?;
-        let name = MqttDevice { app: app.id.clone(), client: client.clone() }.to_string();
+        let device = MqttDevice { app: app.id.clone(), client: client.clone() };
+        let name = device.to_string();
         Ok(MqttLogin {
+            url: self.url.clone(),
+            topic: device.topic(),
             client_id: name.clone(),
             username: name,
             password: token.text,
@@ -53,6 +63,11 @@ impl DeviceCredentials {
 /// form does not show the password.
 #[derive(Clone, Serialize)]
 pub struct MqttLogin {
+    /// The URL of the broker, if the operator has set one for devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<Arc<str>>,
+    /// The topic of its messages.
+    pub topic: String,
     /// The MQTT client id.
     pub client_id: String,
     /// The user name.

@@ -91,6 +91,7 @@ async fn registering_an_mqtt_device_returns_what_it_logs_in_with() {
     let result = &put.body["result"];
     assert_eq!((put.http, &result["country"]), (200, &json!("CN")), "{put:?}");
     let login = &result["mqtt"];
+    assert_eq!(login["topic"], "push/app/c:1");
     assert_eq!(login["client_id"], "app:c:1");
     assert_eq!(login["username"], "app:c:1");
     let password = login["password"].as_str().unwrap();

@@ -29,6 +29,9 @@ settings! {
         device_keys: Option<PathBuf> = ["FILE"] path;
         /// Accept the MQTT login of a device for this time
         device_token_ttl: Duration = ["TIME", "7days"] token_ttl;
+        /// Tell devices, in the answer to their registration, to connect to this URL: `mqtt://`, `mqtts://`,
+        /// `ws://` or `wss://`. `standalone` tells them its own address unless it listens on all
+        mqtt_device_url: Option<String> = ["URL"] device_url;
     }
 }
 
@@ -39,13 +42,20 @@ pub struct CredentialSettings {
     pub key_file: Option<PathBuf>,
     /// The time for which a token is accepted.
     pub token_ttl: Duration,
+    /// The URL of the broker for devices.
+    pub url: Option<String>,
 }
 
 impl CredentialArgs {
     /// Checks the flags; problems are added to `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<CredentialSettings> {
-        let CredentialValues { device_keys, device_token_ttl } = self.values(errors)?;
-        Some(CredentialSettings { key_file: device_keys, token_ttl: device_token_ttl })
+        let CredentialValues { device_keys, device_token_ttl, mqtt_device_url } =
+            self.values(errors)?;
+        Some(CredentialSettings {
+            key_file: device_keys,
+            token_ttl: device_token_ttl,
+            url: mqtt_device_url,
+        })
     }
 }
 
@@ -54,6 +64,21 @@ fn token_ttl(text: &str) -> Result<Duration, String> {
         ttl if (MIN_TTL..=MAX_TTL).contains(&ttl) => Ok(ttl),
         _ => Err("must be from 1min to 366days".to_owned()),
     }
+}
+
+/// Checks the URL that every device is told.
+fn device_url(text: &str) -> Result<String, String> {
+    let wrong = || "must be mqtt://host[:port], or the same with mqtts, ws or wss".to_owned();
+    let url = url::Url::parse(text).map_err(|_| wrong())?;
+    if !matches!(url.scheme(), "mqtt" | "mqtts" | "ws" | "wss")
+        || url.host_str().is_none_or(str::is_empty)
+    {
+        return Err(wrong());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must have no user and no password: each device is told its own".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 impl CredentialSettings {
@@ -104,7 +129,7 @@ impl CredentialSettings {
 
     /// Issues and checks logins with these keys.
     fn with_keys(&self, keys: Arc<KeyFile>) -> DeviceCredentials {
-        DeviceCredentials::new(keys, self.token_ttl)
+        DeviceCredentials::new(keys, self.token_ttl).with_url(self.url.as_deref())
     }
 
     /// Returns the path of the key file that is set, or else of the one in the data directory.
@@ -122,6 +147,16 @@ mod tests {
         assert_eq!(token_ttl("7days"), Ok(Duration::from_hours(7 * 24)));
         for wrong in ["7", "59s", "367days", "0s"] {
             assert!(token_ttl(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn devices_are_told_a_url_of_mqtt_without_a_login() {
+        for url in ["mqtt://mqtt.example.com", "mqtts://[::1]:8883", "wss://example.com/mqtt"] {
+            assert_eq!(device_url(url), Ok(url.to_owned()));
+        }
+        for wrong in ["example.com:1883", "http://example.com", "mqtt://", "mqtt://a:b@host", ""] {
+            assert!(device_url(wrong).is_err(), "{wrong}");
         }
     }
 }

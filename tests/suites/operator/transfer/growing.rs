@@ -155,6 +155,7 @@ async fn the_way_from_one_machine_to_the_scaled_form_works_as_it_is_written() {
     let (status, answer) = request("PUT", &url, &headers, r#"{"country":"SG"}"#).await.unwrap();
     assert_eq!(status, 200, "{answer}");
     let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["result"]["mqtt"]["url"], format!("mqtt://{}", machine.mqtt()));
     let password = answer["result"]["mqtt"]["password"].as_str().unwrap();
     let login = format!("mqtt://news%3Aphone-1:{password}@{}", machine.mqtt());
     let listen = format!("exec pushctl device listen news phone-1 --mqtt-url {login}");
