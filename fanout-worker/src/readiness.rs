@@ -10,6 +10,7 @@ use push_boot::{
     engines::{watch_index, watch_queue},
     health::{Health, Need, PartState},
 };
+use push_model::device::TransportKind;
 use push_queue::Lane;
 
 use crate::dependencies::Dependencies;
@@ -33,6 +34,20 @@ pub fn watch(health: &Health, dependencies: &Dependencies) {
             }
         });
     }
+    if dependencies.transports.each().all(|(kind, _)| kind != TransportKind::Mqtt.name()) {
+        let all = dependencies.transports.clone();
+        health.watch("transport mqtt", Need::Required, move || {
+            let is_lacking = all.lacks_mqtt();
+            async move {
+                match is_lacking {
+                    true => PartState::Degraded(
+                        "devices are registered for it, and it is off: they fail".to_owned(),
+                    ),
+                    false => PartState::Ok,
+                }
+            }
+        });
+    }
     for lane in Lane::ALL {
         let lanes = dependencies.lanes.clone();
         health.watch(&format!("lane {}", lane.name()), Need::Required, move || {
@@ -51,8 +66,9 @@ mod tests {
     use std::time::Duration;
 
     use async_trait::async_trait;
-    use push_model::device::{Target, TransportKind};
+    use push_model::device::Target;
 
+    use super::TransportKind;
     use push_transports::{Discard, Outcome, Outgoing, Sending, Transport, Transports};
 
     #[derive(Debug)]

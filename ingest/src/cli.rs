@@ -4,7 +4,7 @@
 use clap::Parser;
 use push_boot::{
     build_info, credentials::CredentialArgs, engines::EngineArgs, program::ProgramArgs,
-    proxy_protocol::ProxyArgs, tune::TuneArgs,
+    proxy_protocol::ProxyArgs, settings::over_mqtt::OverMqttArgs, tune::TuneArgs,
 };
 
 use crate::settings::IngestArgs;
@@ -27,6 +27,9 @@ pub struct Cli {
     /// Queue and index.
     #[command(flatten)]
     pub engines: EngineArgs,
+    /// The transport of most devices.
+    #[command(flatten)]
+    pub over_mqtt: OverMqttArgs,
     /// The keys of devices.
     #[command(flatten)]
     pub credentials: CredentialArgs,

@@ -24,6 +24,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     let retention = engines.as_ref().map(|engines| engines.ledger_retention);
     let settings = cli.ingest.check(retention, &mut errors);
     let proxies = cli.proxies.check(&mut errors);
+    let over_mqtt = cli.over_mqtt.check(&mut errors);
     let credentials = cli.credentials.check(&mut errors);
     let threads = runtime::threads(errors.tuning());
     let namespace = engines.as_ref().map(|engines| &*engines.namespace);
@@ -31,8 +32,10 @@ fn start(cli: Cli) -> anyhow::Result<()> {
     if let (Some(settings), Some(credentials)) = (&settings, &credentials) {
         settings.check_device_keys(credentials, &mut errors);
     }
-    let all = (|| Some((settings?, proxies?, engines?, credentials?, program?)))();
-    let (mut settings, proxies, engines, credentials, (program, metrics)) = errors.finish(all)?;
+    let all = (|| Some(((settings?, over_mqtt?), proxies?, engines?, credentials?, program?)))();
+    let ((mut settings, over_mqtt), proxies, engines, credentials, (program, metrics)) =
+        errors.finish(all)?;
+    settings.over_mqtt = over_mqtt;
     let program = Program::begin("ingest", program);
     settings.is_traced = program.is_traced();
     settings.http.fit(program.descriptors());

@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -27,6 +27,8 @@ use super::{
 #[derive(Clone, Default)]
 pub struct Transports {
     by_kind: BTreeMap<TransportKind, Arc<dyn Transport>>,
+    /// A device of MQTT was met, and there is no such transport: the only one that may be lacking.
+    lacked_mqtt: Arc<AtomicBool>,
     /// Deliveries to each transport that are waited for without their queue message.
     waiting: Arc<Waiting>,
 }
@@ -105,7 +107,10 @@ impl Transports {
                 vec![Outcome::Later(RetryReason::Busy, None); targets.len()]
             }
             Some(transport) => transport.deliver(message, targets, sending).await,
-            None => vec![Outcome::Failed(FailReason::NoTransport); targets.len()],
+            None => {
+                self.note_lacking(kind);
+                vec![Outcome::Failed(FailReason::NoTransport); targets.len()]
+            }
         };
         if outcomes.len() != targets.len() {
             let (got, wanted) = (outcomes.len(), targets.len());
@@ -122,6 +127,20 @@ impl Transports {
         for (device, outcome) in (0..targets.len()).zip(outcomes) {
             sending.answer(device, outcome);
         }
+    }
+
+    /// Logs the first device of a transport that this worker lacks.
+    fn note_lacking(&self, kind: TransportKind) {
+        let is_first =
+            kind == TransportKind::Mqtt && !self.lacked_mqtt.swap(true, Ordering::Relaxed);
+        if is_first {
+            warn!("devices are registered for MQTT, which this worker does not have: they fail");
+        }
+    }
+
+    /// Returns true if a device that is registered for MQTT was met without a transport for it.
+    pub fn lacks_mqtt(&self) -> bool {
+        self.lacked_mqtt.load(Ordering::Relaxed)
     }
 
     /// Returns every transport with its name.
@@ -186,6 +205,16 @@ mod tests {
             .with(TransportKind::Mqtt, Arc::new(mqtt));
         assert_eq!(transports.longest_silence(), Duration::from_millis(41_250));
         transports.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_device_of_a_transport_that_the_worker_lacks_fails_and_is_noticed() {
+        let transports = Transports::default();
+        assert!(!transports.lacks_mqtt());
+        transports.note_lacking(TransportKind::Fcm);
+        assert!(!transports.lacks_mqtt());
+        transports.note_lacking(TransportKind::Mqtt);
+        assert!(transports.clone().lacks_mqtt());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use push_boot::{
-    settings::ConfigErrors,
+    settings::{ConfigErrors, over_mqtt::OverMqttArgs},
     tune::{HOUR, Tuning},
 };
 use push_model::device::TransportKind;
@@ -22,6 +22,8 @@ use crate::{
 /// Flags about the transports of a worker.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransportArgs {
+    #[command(flatten)]
+    over_mqtt: OverMqttArgs,
     #[command(flatten)]
     mqtt: MqttBrokerArgs,
     #[command(flatten)]
@@ -45,6 +47,17 @@ impl TransportArgs {
         let settings = MqttSettings::read(errors.tuning());
         let (mqtt, http) = (self.mqtt.check(None, errors), self.http.check(errors));
         let discard_latency = discard_latency(errors.tuning());
+        match (self.over_mqtt.check(errors), &mqtt) {
+            (Some(true), Some(None)) => errors.note(
+                "--mqtt-url (PUSH_MQTT_URL): must be set. If no device is reached over MQTT, \
+                 say so with --transport-mqtt off (PUSH_TRANSPORT_MQTT) instead",
+            ),
+            (Some(false), Some(Some(_))) => errors.note(
+                "--transport-mqtt off (PUSH_TRANSPORT_MQTT): contradicts --mqtt-url \
+                 (PUSH_MQTT_URL): leave one of them out",
+            ),
+            _ => {}
+        }
         Some(TransportSettings {
             mqtt: mqtt?.map(|url| (url, settings)),
             http: http?,

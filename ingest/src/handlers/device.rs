@@ -72,6 +72,8 @@ pub(super) struct DeviceHandler {
     pub(super) http: Arc<HttpSettings>,
     /// Signs the MQTT logins of devices.
     pub(super) credentials: Option<DeviceCredentials>,
+    /// True if workers reach devices over MQTT.
+    pub(super) over_mqtt: bool,
     /// The most devices of an app whose record does not say it.
     pub(super) max_devices: Option<NonZeroU32>,
     /// The time for which a count of devices is used.
@@ -109,6 +111,9 @@ impl DeviceHandler {
         let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
         let account = cached.app.check_account(device.transport);
         warnings.extend(account.err().map(|warning| warning.to_string()));
+        if device.transport == TransportKind::Mqtt && !self.over_mqtt {
+            warnings.push("this service delivers nothing over mqtt: set transport".to_owned());
+        }
         let app = AppKey::from(&cached.app);
         // Boxed: most apps have no quota, and it would be part of every connection.
         let place = match self.quota(&cached) {

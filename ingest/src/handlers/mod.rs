@@ -136,6 +136,7 @@ impl Handlers {
                 index: Arc::clone(&index),
                 http: Arc::clone(&http),
                 credentials: device_credentials.clone(),
+                over_mqtt: settings.over_mqtt,
                 max_devices: apps.max_devices,
                 fresh: apps.fresh,
                 dictionaries_full: FullDictionaries::default(),

@@ -61,6 +61,7 @@ impl IngestArgs {
             publisher,
             ledger_retention: ledger_retention?,
             device_credentials: None,
+            over_mqtt: true,
             broker_auth: broker_auth?,
             is_traced: false,
             trace_ratio: traces?.trace_ratio,

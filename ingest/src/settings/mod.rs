@@ -55,6 +55,8 @@ pub struct Settings {
     /// The time for which workers keep the ledger entry of a message. A message without an entry is
     /// reported as waiting in the queue, but no longer than this.
     pub ledger_retention: Retention,
+    /// True if workers reach devices over MQTT.
+    pub over_mqtt: bool,
     /// Signs the MQTT logins of devices; if absent, devices get none. The program opens the key
     /// file and fills this in.
     pub device_credentials: Option<DeviceCredentials>,

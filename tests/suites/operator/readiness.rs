@@ -277,7 +277,8 @@ async fn a_start_waits_for_servers_that_are_not_there_yet_and_says_for_which() {
     let engines = ["--queue-url", &amqp, "--index-url", &url, "--namespace", &namespace];
     let listen = port.address();
     let ingest = Program::start("ingest", &[&engines[..], &["--listen", &listen]].concat());
-    let worker = Program::start("fanout-worker", &engines);
+    let worker = [&engines[..], &["--transport-mqtt", "off"]].concat();
+    let worker = Program::start("fanout-worker", &worker);
     for program in [&ingest, &worker] {
         let seen = until("it waits for the index", program, |seen| {
             seen.code == 503 && seen.says("index", "awaited", "the index cannot be reached")
@@ -300,12 +301,42 @@ async fn a_start_ends_when_its_servers_do_not_come() {
     let closed = free_port().unwrap();
     let url = format!("amqp://{}", closed.address());
     let flags = ["--queue-url", &url, "--index-url", &redis_url(), "--tune", "start-deadline=1s"];
+    let flags = [&flags[..], &["--transport-mqtt", "off"]].concat();
     let mut worker = Program::start("fanout-worker", &flags);
     let status =
         eventually("the start ends", DEADLINE, async || worker.ended().ok_or_else(|| worker.log()))
             .await;
     assert!(!status.success());
     assert!(worker.log().contains("cannot use the queue at amqp://"), "{}", worker.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_a_broker_starts_only_if_mqtt_is_off_and_says_when_devices_need_it() {
+    let mut stack = Stack::start(Servers::shared()).await;
+    let mut unset = Program::start("fanout-worker", &stack.engines());
+    let status =
+        eventually("the start ends", DEADLINE, async || unset.ended().ok_or_else(|| unset.log()))
+            .await;
+    assert!(!status.success());
+    assert!(unset.log().contains("say so with --transport-mqtt off"), "{}", unset.log());
+
+    let off = ["--transport-mqtt", "off"];
+    let worker = Program::start("fanout-worker", &[&stack.engines()[..], &off].concat());
+    until("it is ready", &worker, |seen| seen.code == 200 && seen.status() == "ready").await;
+    stack.add_ingest_with(&off).await;
+    let path = format!("/v1/device/{APP}/phone");
+    let (code, answer) = stack.call_at(1, "PUT", &path, &[], &json!({})).await;
+    assert_eq!(code, 200, "{answer}");
+    let warning = &answer["result"]["warnings"][0];
+    assert!(warning.as_str().unwrap().contains("nothing over mqtt"), "{answer}");
+
+    let id = stack.push(&everyone()).await;
+    let ledger = stack.closed(&id).await;
+    assert_eq!(ledger["failed"], json!({"no_transport": 1}), "{ledger}");
+    until("the worker is degraded", &worker, |seen| {
+        seen.code == 200 && seen.says("transport mqtt", "degraded", "registered for it")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -137,7 +137,9 @@ fn remedy(part: &str) -> &'static str {
         "queue" => "see what is found of the queue, and check the program's --queue-url",
         "index" => "see what is found of the index, and check the program's --index-url",
         "ledger" => "see what is found of the ledger, and check the program's --ledger-url",
-        "transport" => "see what is found of the MQTT broker, and check the program's --mqtt-url",
+        "transport" => {
+            "see what is found of the MQTT broker, and check the program's --mqtt-url and --transport-mqtt"
+        }
         "lane" => "see what is found of the queue; if that is in order, see the program's log",
         "disk" => "make room on the disk of the program's --data-dir",
         _ => "see the program's log",

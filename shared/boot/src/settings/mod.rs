@@ -16,6 +16,7 @@ pub mod command_line;
 mod config_file;
 pub mod credentials;
 mod older_words;
+pub mod over_mqtt;
 pub mod reference;
 pub mod seal;
 pub mod secret;
