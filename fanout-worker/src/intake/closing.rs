@@ -19,7 +19,7 @@ use push_model::{
     ledger::{Entry, Plan},
 };
 use push_queue::{Lane, QueueError};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::{
     broadcasts,
@@ -68,12 +68,13 @@ pub(super) async fn check(
     }
     // If another copy of the message holds the entry, that copy has a check of its own.
     let is_done = |entry: &Entry| entry.is_closed() || entry.dedup_nonce != Some(job.dedup_nonce);
-    if entry.as_ref().is_some_and(is_done) {
+    if let Some(entry) = entry.as_ref().filter(|entry| is_done(entry)) {
         context.metrics.closing_check("closed");
         broadcasts::unlist(context, job).await;
         if check.closed {
             return Ok(());
         }
+        log_end(context, job, entry);
         next(context, job, plan, ClosingCheck { closed: true }, hold).await?;
         count_closed(context, task, check);
         return Ok(());
@@ -101,6 +102,25 @@ pub(super) async fn check(
         close(context, task, &entry, hold).await?;
     }
     next(context, job, plan, ClosingCheck { closed: false }, hold).await
+}
+
+/// Logs what became of a broadcast. Only the copy of the message that holds the entry logs it.
+fn log_end(context: &Context, job: &Job, entry: &Entry) {
+    if entry.dedup_nonce != Some(job.dedup_nonce) {
+        return;
+    }
+    let (head, outcomes) = (&job.head, &entry.outcomes);
+    info!(
+        app = %head.app_id,
+        message_id = %head.message_id,
+        targeted = entry.targeted,
+        sent = outcomes.sent,
+        failed = outcomes.failed.values().sum::<u64>(),
+        expired = outcomes.expired,
+        recalled = outcomes.recalled,
+        seconds = context.now().since(head.accepted_at).as_secs(),
+        "broadcast ended"
+    );
 }
 
 /// Counts that the entry was found closed for the first time. A broadcast of one partition was
