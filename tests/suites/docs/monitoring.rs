@@ -67,7 +67,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn every_metric_that_alerts_and_dashboard_ask_for_is_described() {
-    let described = page("docs/metrics.md").code_spans();
+    let described = page("docs/reference/metrics.md").code_spans();
     let asked = [expressions(&dashboard()).join("\n"), rules()].join("\n");
     let asked = metrics(&asked);
     let is_known = |metric: &str| {
@@ -75,7 +75,7 @@ fn every_metric_that_alerts_and_dashboard_ask_for_is_described() {
     };
     let unknown: Vec<&&str> = asked.iter().filter(|metric| !is_known(metric)).collect();
     assert!(asked.len() > 40, "only {asked:?}");
-    assert!(unknown.is_empty(), "docs/metrics.md does not describe {unknown:?}");
+    assert!(unknown.is_empty(), "docs/reference/metrics.md does not describe {unknown:?}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn pages_of_tests() -> [(Page, usize); 3] {
     let source = fs::read_to_string(root().join(hostile)).expect("a source file");
     let header: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("//!")).collect();
     let header = Page { name: hostile.to_owned(), text: header.join("\n") };
-    [(page("docs/guarantees.md"), 26), (page("docs/attacks.md"), 16), (header, 11)]
+    [(page("docs/explanation/guarantees.md"), 26), (page("docs/contributing/attacks.md"), 16), (header, 11)]
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn collect_functions(folder: &Path, names: &mut BTreeSet<String>) {
 fn the_front_page_is_short_and_the_glossary_too() {
     let words = page("README.md").text.split_whitespace().count();
     assert!(words <= 900, "README.md has {words} words");
-    let glossary = page("docs/glossary.md");
+    let glossary = page("docs/reference/glossary.md");
     let rows = glossary.prose().filter(|line| line.starts_with("| ")).count();
     assert!(rows - 1 <= 30, "the glossary has {} entries", rows - 1);
 }

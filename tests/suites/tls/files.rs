@@ -130,7 +130,7 @@ fn commands(page: &str, heading: &str) -> String {
 #[test]
 fn the_commands_of_the_operating_page_make_certificates_that_fit() {
     let folder = tempfile::tempdir().unwrap();
-    let script = commands("docs/operating.md", "## TLS\n");
+    let script = commands("docs/how-to/operating.md", "## TLS\n");
     let mut shell = Command::new("bash");
     let output = shell.args(["-euc", &script]).current_dir(&folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! The page docs/growing.md, run as it is written: only its addresses are replaced.
+//! The page docs/tutorials/first-cluster.md, run as it is written: only its addresses are replaced.
 //!
 //! A device registers at the old service, is offline while a push is sent, and logs in at the new
 //! broker with its old login: it receives the messages that waited for it, and those that the new service sends.
@@ -27,7 +27,7 @@ const MARK: &str = "<!-- run by tests/suites/operator: ";
 
 /// The shell commands of the page by their names.
 fn blocks() -> BTreeMap<String, String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/growing.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/tutorials/first-cluster.md");
     let page = std::fs::read_to_string(page).unwrap();
     let marked: BTreeMap<String, String> = page
         .split(MARK)
