@@ -79,6 +79,27 @@ fn every_metric_that_alerts_and_dashboard_ask_for_is_described() {
 }
 
 #[test]
+fn every_alert_names_the_section_of_the_runbook_that_names_it() {
+    const RUNBOOK: &str = "docs/how-to/runbook.md";
+    let (rules, runbook) = (rules(), page(RUNBOOK));
+    let anchors = runbook.anchors();
+    let named = runbook.code_spans();
+    let mut wrong = Vec::new();
+    for rule in rules.split("- alert: ").skip(1) {
+        let (alert, rest) = rule.split_once('\n').expect("a rule");
+        let link = rest.lines().find_map(|line| line.trim().strip_prefix("runbook: "));
+        let section = link.and_then(|link| link.strip_prefix(RUNBOOK)?.strip_prefix('#'));
+        if !section.is_some_and(|section| anchors.iter().any(|anchor| anchor == section)) {
+            wrong.push(format!("{alert}: {link:?} is no section"));
+        }
+        if !named.iter().any(|name| name == alert) {
+            wrong.push(format!("{RUNBOOK} does not name {alert}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
 fn promtool_accepts_the_alerts_and_a_test_fires_each_of_them() {
     for check in [
         &["check", "rules", "prometheus/rules.yml"][..],

@@ -21,7 +21,7 @@ const FOLDERS: [&str; 10] = [
 
 /// A page and its text.
 pub(crate) struct Page {
-    /// From the top of the repository: `docs/how-to/operating.md`.
+    /// From the top of the repository: `docs/how-to/tls.md`.
     pub(crate) name: String,
     pub(crate) text: String,
 }
