@@ -1,5 +1,5 @@
 //! The metrics of a worker. Label values are the names that the ledger and the logs use;
-//! `docs/metrics.md` explains each metric.
+//! `docs/reference/metrics.md` explains each metric.
 //!
 //! Every push to one device passes here, so it only uses handles that are made at the start
 //! (`handles`); metrics in `families` are looked up once for each run or batch. A metric whose

@@ -1,5 +1,5 @@
 //! The metrics of ingest. All names are here and in `levels`, with their units in them.
-//! `docs/metrics.md` says what each of them means.
+//! `docs/reference/metrics.md` says what each of them means.
 //!
 //! An accepted push needs no lookup: its handles are in [`Metrics`], and those of its app in the
 //! cached record of the app. Levels (pushes that wait, memory in use, cached apps) are read when

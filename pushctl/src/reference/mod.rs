@@ -1,4 +1,4 @@
-//! `pushctl reference`: prints all settings of all programs, as the page `docs/configuration.md`.
+//! `pushctl reference`: prints all settings of all programs, as the page `docs/reference/configuration.md`.
 //!
 //! The page is made from the command lines that the programs read. A test compares it with the page
 //! in the repository, so a setting cannot change without the page.

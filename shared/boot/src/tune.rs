@@ -4,7 +4,7 @@
 //! function has one line for each tunable, which names its key and its bounds:
 //! `tuning.time("run-time", &mut all.run.time, MOMENT..=HOUR)`. The line replaces the constant if the
 //! key was given, and adds the key to the list of known keys. Mistakes are reported together with
-//! those of all other settings. No help shows the flag; `docs/configuration.md` lists the keys.
+//! those of all other settings. No help shows the flag; `docs/reference/configuration.md` lists the keys.
 
 use std::{collections::BTreeMap, fmt::Display, ops::RangeInclusive, str::FromStr, time::Duration};
 

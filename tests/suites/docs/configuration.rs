@@ -7,8 +7,8 @@ use push_tests::service::built;
 use crate::docs::pages::page;
 
 /// The page that is compared, and the command that writes it.
-const PAGE: &str = "docs/configuration.md";
-const RENEW: &str = "cargo run -p pushctl -- reference > docs/configuration.md";
+const PAGE: &str = "docs/reference/configuration.md";
+const RENEW: &str = "cargo run -p pushctl -- reference > docs/reference/configuration.md";
 
 #[test]
 fn the_configuration_reference_is_that_of_the_programs() {

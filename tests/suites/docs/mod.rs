@@ -1,8 +1,9 @@
-//! The documentation is true of the code: the README's walk-through runs, and links and names lead
+//! The documentation is true of the code: its commands and examples run, and links and names lead
 //! somewhere.
 //!
-//! - `walk_through`: the commands of the README, run as they are written
-//! - `references`: links, paths and tests that a page names
+//! - `walk_through`: the commands of the first push, run as they are written
+//! - `api_examples`: the examples of the HTTP API in each language, run as they are written
+//! - `references`: links, paths and tests that a page names, and the table of contents
 //! - `settings`: settings and commands that a page names
 //! - `configuration`: the configuration reference, which `pushctl` writes
 //! - `monitoring`: alerts and the dashboard, which ask for metrics that are described
@@ -10,6 +11,7 @@
 //! - `packaging`: systemd units and the Debian package
 //! - `pages`: the pages, and what of their text can be checked
 
+mod api_examples;
 mod configuration;
 mod dependencies;
 mod monitoring;

@@ -67,7 +67,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn every_metric_that_alerts_and_dashboard_ask_for_is_described() {
-    let described = page("docs/metrics.md").code_spans();
+    let described = page("docs/reference/metrics.md").code_spans();
     let asked = [expressions(&dashboard()).join("\n"), rules()].join("\n");
     let asked = metrics(&asked);
     let is_known = |metric: &str| {
@@ -75,7 +75,28 @@ fn every_metric_that_alerts_and_dashboard_ask_for_is_described() {
     };
     let unknown: Vec<&&str> = asked.iter().filter(|metric| !is_known(metric)).collect();
     assert!(asked.len() > 40, "only {asked:?}");
-    assert!(unknown.is_empty(), "docs/metrics.md does not describe {unknown:?}");
+    assert!(unknown.is_empty(), "docs/reference/metrics.md does not describe {unknown:?}");
+}
+
+#[test]
+fn every_alert_names_the_section_of_the_runbook_that_names_it() {
+    const RUNBOOK: &str = "docs/how-to/runbook.md";
+    let (rules, runbook) = (rules(), page(RUNBOOK));
+    let anchors = runbook.anchors();
+    let named = runbook.code_spans();
+    let mut wrong = Vec::new();
+    for rule in rules.split("- alert: ").skip(1) {
+        let (alert, rest) = rule.split_once('\n').expect("a rule");
+        let link = rest.lines().find_map(|line| line.trim().strip_prefix("runbook: "));
+        let section = link.and_then(|link| link.strip_prefix(RUNBOOK)?.strip_prefix('#'));
+        if !section.is_some_and(|section| anchors.iter().any(|anchor| anchor == section)) {
+            wrong.push(format!("{alert}: {link:?} is no section"));
+        }
+        if !named.iter().any(|name| name == alert) {
+            wrong.push(format!("{RUNBOOK} does not name {alert}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -6,11 +6,22 @@ use std::{
 };
 
 /// The folders whose Markdown files are documentation, from the top of the repository.
-const FOLDERS: [&str; 5] = ["", "docs", "deploy", "deploy/k8s", "tests/suites"];
+const FOLDERS: [&str; 10] = [
+    "",
+    "docs",
+    "docs/tutorials",
+    "docs/how-to",
+    "docs/reference",
+    "docs/explanation",
+    "docs/contributing",
+    "deploy",
+    "deploy/k8s",
+    "tests/suites",
+];
 
 /// A page and its text.
 pub(crate) struct Page {
-    /// From the top of the repository: `docs/operating.md`.
+    /// From the top of the repository: `docs/how-to/tls.md`.
     pub(crate) name: String,
     pub(crate) text: String,
 }

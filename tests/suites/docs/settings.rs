@@ -28,7 +28,7 @@ const OF_OTHERS: [&str; 14] = [
     "--in-place",
 ];
 
-/// Replaces constants; `docs/configuration.md` lists their keys.
+/// Replaces constants; `docs/reference/configuration.md` lists their keys.
 const TUNE: &str = "--tune";
 const TUNE_VARIABLE: &str = "PUSH_TUNE";
 
@@ -78,7 +78,7 @@ fn every_setting_that_a_page_names_is_one_of_a_program() {
 
 #[test]
 fn every_constant_that_a_page_names_can_be_tuned() {
-    let reference = page("docs/configuration.md").text;
+    let reference = page("docs/reference/configuration.md").text;
     let (_, table) = reference.rsplit_once("| key |").expect("the table of constants");
     let keys: BTreeSet<&str> = table.lines().filter_map(|line| line.split('`').nth(1)).collect();
     assert!(keys.len() > 40, "the table was not understood: {keys:?}");

@@ -17,7 +17,7 @@
 //! | idle connections to the operations listener | `push-boot` | `connections_that_lie_idle_keep_no_other_from_its_answer` |
 //! | slow readers at the operations listener | `push-boot` | `clients_that_read_slowly_leave_room_for_a_probe_that_takes_its_time` |
 //!
-//! `docs/attacks.md` describes the attacks that were tried on a larger scale, and their results.
+//! `docs/contributing/attacks.md` describes the attacks that were tried on a larger scale, and their results.
 
 mod audit_log;
 mod broker_logins;

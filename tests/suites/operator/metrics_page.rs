@@ -30,7 +30,7 @@ struct Described {
 
 /// The metrics of the page, each with the letters of the programs that have it.
 fn page() -> Vec<(Described, String)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/metrics.md");
     let text = fs::read_to_string(path).unwrap();
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();

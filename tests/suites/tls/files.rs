@@ -128,9 +128,9 @@ fn commands(page: &str, heading: &str) -> String {
 }
 
 #[test]
-fn the_commands_of_the_operating_page_make_certificates_that_fit() {
+fn the_commands_of_the_page_on_tls_make_certificates_that_fit() {
     let folder = tempfile::tempdir().unwrap();
-    let script = commands("docs/operating.md", "## TLS\n");
+    let script = commands("docs/how-to/tls.md", "## Make certificates of your own\n");
     let mut shell = Command::new("bash");
     let output = shell.args(["-euc", &script]).current_dir(&folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -4,7 +4,7 @@
 //! refused before anything else looks at it, and the connection ends, because what follows may be a part
 //! of it.
 //!
-//! A general server pays with each request for all that HTTP allows besides; `docs/benchmarks.md` has what
+//! A general server pays with each request for all that HTTP allows besides; `docs/contributing/benchmarks.md` has what
 //! hyper costs in place of this module.
 //!
 //! - `head`: what a head says, and which heads are refused

@@ -1,4 +1,4 @@
-//! The public codes of the push endpoint and what they mean; docs/http-api.md has the table.
+//! The public codes of the push endpoint and what they mean; docs/reference/http-api.md has the table.
 //!
 //! `ingest` decides which HTTP status goes with a code.
 

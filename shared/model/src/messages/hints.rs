@@ -8,7 +8,7 @@ use crate::text::Text;
 /// The longest collapse key, in bytes: what APNs takes as `apns-collapse-id`.
 pub const MAX_COLLAPSE_KEY_LEN: usize = 64;
 
-/// The hints of a push, each absent if the push has none. docs/hints.md has a table of what each
+/// The hints of a push, each absent if the push has none. docs/reference/hints.md has a table of what each
 /// transport makes of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hints<'a> {

@@ -1,7 +1,7 @@
 //! A payload as an APNs notification: the JSON, which is the same for all devices, and the headers that follow
 //! from the payload.
 //!
-//! A push of type 1 becomes an alert, one of type 2 a background push. docs/hints.md has the table.
+//! A push of type 1 becomes an alert, one of type 2 a background push. docs/reference/hints.md has the table.
 
 use std::{borrow::Cow, collections::BTreeMap};
 

@@ -1,7 +1,7 @@
 //! A payload as an FCM message, without what differs by device and time.
 //!
 //! A push of type 1 becomes a notification that Android shows by itself; `data` has what a notification of FCM
-//! has no field for. A push of type 2 becomes a message with `data` alone, for the app. docs/hints.md has the
+//! has no field for. A push of type 2 becomes a message with `data` alone, for the app. docs/reference/hints.md has the
 //! table.
 //!
 //! FCM refuses some names in `data` and overwrites others. A name of the push is prefixed by `data.` if FCM or

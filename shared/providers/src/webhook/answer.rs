@@ -1,4 +1,4 @@
-//! The answer of an app's receiver: docs/webhook.md is its contract.
+//! The answer of an app's receiver: docs/reference/webhook.md is its contract.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! A webhook: an app's own receiver, which passes messages on to what no other transport reaches. Requests
-//! are signed as Standard Webhooks says. docs/webhook.md is the contract for receivers.
+//! are signed as Standard Webhooks says. docs/reference/webhook.md is the contract for receivers.
 
 mod account;
 mod answer;

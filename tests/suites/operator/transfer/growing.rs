@@ -1,4 +1,5 @@
-//! The page docs/growing.md, run as it is written: only its addresses are replaced.
+//! The tutorial of the first cluster, with the way back and a backup, run as they are written: only
+//! addresses are replaced.
 //!
 //! A device registers at the old service, is offline while a push is sent, and logs in at the new
 //! broker with its old login: it receives the messages that waited for it, and those that the new service sends.
@@ -25,11 +26,17 @@ use super::support::logs;
 
 const MARK: &str = "<!-- run by tests/suites/operator: ";
 
-/// The shell commands of the page by their names.
-fn blocks() -> BTreeMap<String, String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/growing.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    let marked: BTreeMap<String, String> = page
+/// The tutorial, all of whose commands are run.
+const TUTORIAL: &str = "tutorials/first-cluster.md";
+
+/// Further pages with commands that are run.
+const FURTHER: [&str; 2] = ["how-to/move-an-app.md", "how-to/back-up-and-restore.md"];
+
+/// The marked shell commands of a page by their names.
+fn blocks_of(page: &str) -> BTreeMap<String, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+    let text = std::fs::read_to_string(path).unwrap();
+    let marked: BTreeMap<String, String> = text
         .split(MARK)
         .skip(1)
         .map(|rest| {
@@ -37,8 +44,14 @@ fn blocks() -> BTreeMap<String, String> {
             (name.to_owned(), rest.split_once("```").expect("its end").0.to_owned())
         })
         .collect();
-    assert_eq!(page.matches("```sh").count(), marked.len(), "a block of the page is not run");
+    let all = text.matches("```sh").count();
+    assert!(page != TUTORIAL || all == marked.len(), "a block of the tutorial is not run");
     marked
+}
+
+/// The shell commands of the pages by their names.
+fn blocks() -> BTreeMap<String, String> {
+    std::iter::once(TUTORIAL).chain(FURTHER).flat_map(blocks_of).collect()
 }
 
 /// A machine: a directory, and the ports of the services.

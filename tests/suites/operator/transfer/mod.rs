@@ -3,7 +3,7 @@
 //! - `moving`: `pushctl move`
 //! - `meanwhile`: other commands that run during a move
 //! - `backups`: `pushctl app backup` and `restore`
-//! - `growing`: the page docs/growing.md, run as it is written
+//! - `growing`: the tutorial of the first cluster, and the way back, run as they are written
 //! - `support`: the store of a `standalone`, and commands that are killed
 
 mod backups;
