@@ -300,9 +300,9 @@ fn check(
                     webhook::Credential { url, ..kept.rotate(now, overlap, &random)? }
                 }
             };
-            credential.check()?;
-            let checked = plain(serde_json::to_vec(&credential)?, origin(&credential.url));
-            let warning = credential.url.starts_with("http:").then_some(PLAIN);
+            let receiver = credential.check()?;
+            let checked = plain(serde_json::to_vec(&credential)?, receiver.origin().to_owned());
+            let warning = receiver.origin().starts_with("http:").then_some(PLAIN);
             let signing_secret = is_new.then_some(credential.secret);
             Ok(Checked { signing_secret, warning, ..checked })
         }
@@ -317,13 +317,28 @@ const PLAIN: &str =
 
 const UNREADABLE: &str = "the account that is there does not open: remove it first";
 
-/// Returns the origin of a URL, whose path and query may hold a secret.
-fn origin(url: &str) -> String {
-    let end = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
-    url.get(..end).unwrap_or_default().to_owned()
-}
-
 fn text(credential: &[u8], field: &str) -> String {
     let value: serde_json::Value = serde_json::from_slice(credential).unwrap_or_default();
     value.get(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_a_webhook_has_no_path_however_its_url_is_written() {
+        for (url, summary) in [
+            ("https://hook.example/SECRET", "https://hook.example"),
+            ("https:hook.example/SECRET", "https://hook.example"),
+            ("https:\\\\hook.example:8443\\SECRET", "https://hook.example:8443"),
+            ("HTTPS:/hook.example?SECRET", "https://hook.example"),
+            ("\thttp:hook.example/SECRET", "http://hook.example"),
+        ] {
+            let account = NewAccount::Webhook { url: url.to_owned(), rotate_secret: None };
+            let checked = check(account, Ok(None), UnixMillis(0)).unwrap();
+            assert_eq!(checked.summary, summary, "{url}");
+            assert_eq!(checked.warning.is_some(), summary.starts_with("http:"), "{url}");
+        }
+    }
 }

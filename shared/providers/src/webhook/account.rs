@@ -101,6 +101,11 @@ impl Credential {
 }
 
 impl Account {
+    /// The origin of the URL, whose path and query may hold a secret.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
     /// The keys that sign at a time, the current one first.
     pub(super) fn keys(&self, now: UnixMillis) -> impl Iterator<Item = &hmac::Key> {
         let previous = self.previous.as_ref().filter(|(_, until)| now < *until);
