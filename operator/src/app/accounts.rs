@@ -1,5 +1,4 @@
-//! The accounts of an app at the providers that reach its devices: setting, listing and removing them, and
-//! sealing them anew.
+//! The accounts of an app at the providers that reach its devices: setting, listing and removing them.
 
 use std::time::Duration;
 
@@ -186,47 +185,6 @@ pub async fn remove(
         Ok(AccountRemoved { app_id: app_id.clone(), removed: kind })
     };
     recorded(Some(index), actor.event_of_app(Action::AccountRemoved, app_id), work).await
-}
-
-/// Seals the accounts of all apps with the newest key. Returns how many were sealed with another one.
-///
-/// # Errors
-/// If a credential does not open, or the index did not answer; another call goes on.
-pub async fn reseal(index: &dyn Index, seal: &SealFile, actor: &Actor) -> anyhow::Result<u64> {
-    let work = async {
-        let mut number = 0;
-        for app in index.apps().await? {
-            let (now, keys) = (UnixMillis::now(), seal.current());
-            let is_old = |account: &ProviderAccount| !keys.is_newest(&account.sealed, now);
-            if !app.transports.values().any(is_old) || app.moved_to.is_some() {
-                continue;
-            }
-            let (app_id, mut resealed) = (app.app_id.clone(), 0);
-            change_app(index, &app_id, |app: &mut App| {
-                resealed = reseal_app(app, seal, now)?;
-                Ok(())
-            })
-            .await?;
-            number += resealed;
-        }
-        Ok(number)
-    };
-    recorded(Some(index), actor.event(Action::AccountsResealed), work).await
-}
-
-fn reseal_app(app: &mut App, seal: &SealFile, now: UnixMillis) -> anyhow::Result<u64> {
-    let (mut number, keys, app_id) = (0, seal.current(), app.app_id.clone());
-    for (kind, account) in &mut app.transports {
-        if keys.is_newest(&account.sealed, now) {
-            continue;
-        }
-        let context = ProviderAccount::context(&app_id, *kind);
-        let opened = seal.open_sealed(&account.sealed, &context);
-        let opened = opened.with_context(|| format!("the account {context} does not open"))?;
-        account.sealed = keys.seal(&opened, &context, now)?;
-        number += 1;
-    }
-    Ok(number)
 }
 
 fn view(kind: TransportKind, account: &ProviderAccount) -> AccountView {
