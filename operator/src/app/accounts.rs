@@ -270,8 +270,7 @@ fn check(
 /// The contact for push services of an account that names none.
 pub const DEFAULT_SUBJECT: &str = "mailto:webpush@example.com";
 
-const PLAIN: &str =
-    "without TLS it is reached only in networks that --outbound-allow of the workers opens";
+const PLAIN: &str = "without TLS it is reached only in networks that --outbound-allow of the workers has as http:NETWORK";
 
 const UNREADABLE: &str = "the account that is there does not open: remove it first";
 

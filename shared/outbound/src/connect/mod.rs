@@ -8,7 +8,7 @@
 //!   the address. The operator's own hosts need no check, so the proxy is asked for the name: a
 //!   network that has a proxy often cannot resolve outside names.
 //! - A connection without TLS goes past the proxy: to a test server or a gateway that the operator
-//!   named, or for a tenant into a network that the operator allowed.
+//!   named, or for a tenant into a network that the operator allowed without TLS.
 //!
 //! - [`resolve`]: the addresses of a host
 //! - `dial`: which address is connected to
@@ -189,7 +189,7 @@ impl Connector {
     ) -> Result<Vec<SocketAddr>, Unreachable> {
         let owner = match reach {
             Reach::Anything => Owner::Operator,
-            Reach::Permitted | Reach::Allowed => Owner::Tenant,
+            Reach::Permitted | Reach::PermittedPlain => Owner::Tenant,
         };
         let found = match host {
             Host::Address(address) => vec![*address],
@@ -203,7 +203,7 @@ impl Connector {
         let permit = |address: &IpAddr| match reach {
             Reach::Anything => Some(*address),
             Reach::Permitted => self.permission.permit(*address),
-            Reach::Allowed => self.permission.permit_plain(*address),
+            Reach::PermittedPlain => self.permission.permit_plain(*address),
         };
         let permitted: Vec<_> = found.iter().filter_map(permit).collect();
         if permitted.is_empty() {
@@ -222,8 +222,8 @@ enum Reach {
     Anything,
     /// The public internet and allowed networks: a tenant chose, and there is TLS.
     Permitted,
-    /// Allowed networks: a tenant chose, and there is no TLS.
-    Allowed,
+    /// Networks that were allowed for this: a tenant chose, and there is no TLS.
+    PermittedPlain,
 }
 
 impl Reach {
@@ -231,7 +231,7 @@ impl Reach {
         match origin.owner() {
             Owner::Operator => Self::Anything,
             Owner::Tenant if origin.tls() => Self::Permitted,
-            Owner::Tenant => Self::Allowed,
+            Owner::Tenant => Self::PermittedPlain,
         }
     }
 }

@@ -83,7 +83,7 @@ impl Credential {
             .ok_or_else(|| BadAccount {
                 field: "url",
                 problem: format!(
-                    "must be an https: URL (http: in an allowed network) of at most {MAX_URL_LEN} bytes, without user name and fragment"
+                    "must be an https: URL (http: in a network that is allowed for it) of at most {MAX_URL_LEN} bytes, without user name and fragment"
                 ),
             })?;
         let previous = match &self.previous {
