@@ -1,6 +1,6 @@
 //! The accounts of an app at the providers that reach its devices: setting, listing and removing them.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use anyhow::{Context as _, bail};
 use push_credentials::SealFile;
@@ -20,8 +20,8 @@ use serde_json::json;
 use super::{change_app, find};
 use crate::audit::{Actor, recorded};
 
-/// An account to be set.
-#[derive(Debug, Clone)]
+/// An account to be set. Its `Debug` form shows its transport alone.
+#[derive(Clone)]
 pub enum NewAccount {
     /// FCM.
     Fcm {
@@ -72,6 +72,12 @@ impl NewAccount {
     }
 }
 
+impl fmt::Debug for NewAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NewAccount").field(&self.kind()).finish()
+    }
+}
+
 /// An account, without its credential.
 #[derive(Debug, Clone, Serialize)]
 pub struct AccountView {
@@ -83,8 +89,8 @@ pub struct AccountView {
     pub set_at: UnixMillis,
 }
 
-/// An account that was set.
-#[derive(Debug, Clone, Serialize)]
+/// An account that was set. Its `Debug` form leaves out the secret.
+#[derive(Clone, Serialize)]
 pub struct AccountSet {
     /// The account.
     #[serde(flatten)]
@@ -98,6 +104,12 @@ pub struct AccountSet {
     /// What may be wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<&'static str>,
+}
+
+impl fmt::Debug for AccountSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccountSet").field("account", &self.account).finish_non_exhaustive()
+    }
 }
 
 /// An account that was removed.
@@ -293,6 +305,7 @@ mod tests {
             ("\thttp:hook.example/SECRET", "http://hook.example"),
         ] {
             let account = NewAccount::Webhook { url: url.to_owned(), rotate_secret: None };
+            assert_eq!(format!("{account:?}"), "NewAccount(Webhook)");
             let checked = check(account, Ok(None), UnixMillis(0)).unwrap();
             assert_eq!(checked.summary, summary, "{url}");
             assert_eq!(checked.warning.is_some(), summary.starts_with("http:"), "{url}");
