@@ -35,7 +35,7 @@ const STALE_TIME: Duration = Duration::from_secs(60);
 const MOST_APPS: usize = 10_000;
 /// The most identities, and for each the most origins, of which something is remembered.
 const MOST_IDENTITIES: usize = 10_000;
-const MOST_ORIGINS: usize = 1024;
+const MOST_ORIGINS: usize = 128;
 /// The time for which an account that its provider does not accept is left alone.
 const STOPPED: Duration = Duration::from_secs(60);
 
