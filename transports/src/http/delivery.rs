@@ -190,7 +190,7 @@ impl<P: Provider> BatchDelivery<P> {
             Err(fault) => return all(self.carry_out(without_authorization(fault), None)),
         };
         if let Some(quota) = &self.account.identity.quota
-            && !quota.take(&self.account.identity.name, class, self.hand_over_until).await
+            && !quota.take(class, self.hand_over_until).await
         {
             return all(Outcome::Later(RetryReason::Busy, None));
         }
