@@ -2,12 +2,16 @@
 
 use std::{cmp::Ordering, path::Path, time::Duration};
 
+use anyhow::Context as _;
 use push_credentials::{Key, KeyFile, KeySet, Rotation, SealFile};
 use push_index::Index;
 use push_model::{audit::Action, time::UnixMillis};
 use serde::Serialize;
 
-use crate::audit::{Actor, recorded};
+use crate::{
+    app::reseal::check_all_sealed,
+    audit::{Actor, recorded},
+};
 
 /// A key, without its private part.
 #[derive(Debug, Clone, Serialize)]
@@ -121,7 +125,7 @@ pub enum SealChange {
         /// The time that programs have to learn of it.
         lead: Duration,
     },
-    /// Removes all keys but the one that seals.
+    /// Removes all keys but the one that seals, if no account in the index needs another.
     DropEarlier,
 }
 
@@ -139,7 +143,8 @@ pub struct SealKeyView {
 /// Changes the file of the keys that seal accounts. Without an index, only the log says who did it.
 ///
 /// # Errors
-/// If the file cannot be made, read or written, or it was not recorded.
+/// If the file cannot be made, read or written, a key that is still needed was to be dropped, or it was not
+/// recorded.
 pub async fn seal(
     file: &Path,
     change: SealChange,
@@ -157,10 +162,17 @@ pub async fn seal(
             SealChange::Rotate { lead } => {
                 SealFile::rotate(file, Rotation { lead, overlap: Duration::ZERO }, now)?
             }
-            SealChange::DropEarlier => SealFile::change(file, |keys| {
-                keys.drop_earlier(now);
-                Ok(())
-            })?,
+            SealChange::DropEarlier => {
+                let index = index.context(
+                    "the index must be reachable: it shows if an account needs an earlier key",
+                )?;
+                let checked = SealFile::open(file)?.current();
+                check_all_sealed(index, &checked, now).await?;
+                SealFile::change(file, |keys| {
+                    keys.drop_before_newest(&checked);
+                    Ok(())
+                })?
+            }
         };
         let view = |(id, seals_from, created_at): (&str, _, _)| SealKeyView {
             id: id.to_owned(),

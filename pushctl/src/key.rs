@@ -6,17 +6,16 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::Subcommand;
 use push_boot::{credentials::CredentialSettings, data_dir, settings::duration};
 use push_credentials::{Rotation, SealFile};
 use push_index::Index;
 use push_operator::{
-    app::accounts,
+    app::reseal::{NotResealed, Resealed, reseal},
     audit::Actor,
     keys::{self, KeyView, PublicKeys, SealChange, SealKeyView},
 };
-use serde_json::json;
 
 use crate::output::{Output, Table};
 
@@ -52,7 +51,8 @@ pub enum KeyCommand {
         /// Give programs this long to learn of the new key
         #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration)]
         lead: Duration,
-        /// Remove all keys but the one that seals, after `pushctl key reseal`
+        /// Remove all keys but the one that seals, after `pushctl key reseal`. Refused while an account needs
+        /// another one
         #[arg(long)]
         drop_earlier: bool,
     },
@@ -106,9 +106,14 @@ pub async fn run(
         }
         KeyCommand::Reseal => {
             let index = index.context("the index is needed to seal accounts anew")?;
-            let resealed = accounts::reseal(index, &*seal()?, actor).await?;
-            let text = format!("sealed {resealed} accounts with the newest key");
-            out.result(text, &json!({ "resealed": resealed }))
+            let resealed = reseal(index, &*seal()?, actor).await?;
+            out.result(describe(&resealed), &resealed)?;
+            ensure!(
+                resealed.failed.is_empty(),
+                "{} accounts were not sealed: set them again or remove them, and run the command again",
+                resealed.failed.len()
+            );
+            Ok(())
         }
         KeyCommand::List => print(&keys::list(&file)?, out),
         KeyCommand::Public => {
@@ -116,6 +121,15 @@ pub async fn run(
             out.result(pem, &jwks)
         }
     }
+}
+
+fn describe(resealed: &Resealed) -> String {
+    let mut text = format!("sealed {} accounts with the newest key", resealed.resealed);
+    for NotResealed { app_id, transport, why } in &resealed.failed {
+        let transport = transport.map_or_else(String::new, |kind| format!(" at {}", kind.name()));
+        text.push_str(&format!("\nnot sealed: {app_id}{transport}: {why}"));
+    }
+    text
 }
 
 fn print_seal(keys: &[SealKeyView], out: Output) -> anyhow::Result<()> {

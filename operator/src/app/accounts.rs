@@ -1,7 +1,6 @@
-//! The accounts of an app at the providers that reach its devices: setting, listing and removing them, and
-//! sealing them anew.
+//! The accounts of an app at the providers that reach its devices: setting, listing and removing them.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use anyhow::{Context as _, bail};
 use push_credentials::SealFile;
@@ -21,8 +20,8 @@ use serde_json::json;
 use super::{change_app, find};
 use crate::audit::{Actor, recorded};
 
-/// An account to be set.
-#[derive(Debug, Clone)]
+/// An account to be set. Its `Debug` form shows its transport alone.
+#[derive(Clone)]
 pub enum NewAccount {
     /// FCM.
     Fcm {
@@ -73,6 +72,12 @@ impl NewAccount {
     }
 }
 
+impl fmt::Debug for NewAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NewAccount").field(&self.kind()).finish()
+    }
+}
+
 /// An account, without its credential.
 #[derive(Debug, Clone, Serialize)]
 pub struct AccountView {
@@ -84,8 +89,8 @@ pub struct AccountView {
     pub set_at: UnixMillis,
 }
 
-/// An account that was set.
-#[derive(Debug, Clone, Serialize)]
+/// An account that was set. Its `Debug` form leaves out the secret.
+#[derive(Clone, Serialize)]
 pub struct AccountSet {
     /// The account.
     #[serde(flatten)]
@@ -99,6 +104,12 @@ pub struct AccountSet {
     /// What may be wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<&'static str>,
+}
+
+impl fmt::Debug for AccountSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccountSet").field("account", &self.account).finish_non_exhaustive()
+    }
 }
 
 /// An account that was removed.
@@ -188,47 +199,6 @@ pub async fn remove(
     recorded(Some(index), actor.event_of_app(Action::AccountRemoved, app_id), work).await
 }
 
-/// Seals the accounts of all apps with the newest key. Returns how many were sealed with another one.
-///
-/// # Errors
-/// If a credential does not open, or the index did not answer; another call goes on.
-pub async fn reseal(index: &dyn Index, seal: &SealFile, actor: &Actor) -> anyhow::Result<u64> {
-    let work = async {
-        let mut number = 0;
-        for app in index.apps().await? {
-            let (now, keys) = (UnixMillis::now(), seal.current());
-            let is_old = |account: &ProviderAccount| !keys.is_newest(&account.sealed, now);
-            if !app.transports.values().any(is_old) || app.moved_to.is_some() {
-                continue;
-            }
-            let (app_id, mut resealed) = (app.app_id.clone(), 0);
-            change_app(index, &app_id, |app: &mut App| {
-                resealed = reseal_app(app, seal, now)?;
-                Ok(())
-            })
-            .await?;
-            number += resealed;
-        }
-        Ok(number)
-    };
-    recorded(Some(index), actor.event(Action::AccountsResealed), work).await
-}
-
-fn reseal_app(app: &mut App, seal: &SealFile, now: UnixMillis) -> anyhow::Result<u64> {
-    let (mut number, keys, app_id) = (0, seal.current(), app.app_id.clone());
-    for (kind, account) in &mut app.transports {
-        if keys.is_newest(&account.sealed, now) {
-            continue;
-        }
-        let context = ProviderAccount::context(&app_id, *kind);
-        let opened = seal.open_sealed(&account.sealed, &context);
-        let opened = opened.with_context(|| format!("the account {context} does not open"))?;
-        account.sealed = keys.seal(&opened, &context, now)?;
-        number += 1;
-    }
-    Ok(number)
-}
-
 fn view(kind: TransportKind, account: &ProviderAccount) -> AccountView {
     AccountView { transport: kind, summary: account.summary.clone(), set_at: account.set_at }
 }
@@ -300,9 +270,9 @@ fn check(
                     webhook::Credential { url, ..kept.rotate(now, overlap, &random)? }
                 }
             };
-            credential.check()?;
-            let checked = plain(serde_json::to_vec(&credential)?, origin(&credential.url));
-            let warning = credential.url.starts_with("http:").then_some(PLAIN);
+            let receiver = credential.check()?;
+            let checked = plain(serde_json::to_vec(&credential)?, receiver.origin().to_owned());
+            let warning = receiver.origin().starts_with("http:").then_some(PLAIN);
             let signing_secret = is_new.then_some(credential.secret);
             Ok(Checked { signing_secret, warning, ..checked })
         }
@@ -312,18 +282,33 @@ fn check(
 /// The contact for push services of an account that names none.
 pub const DEFAULT_SUBJECT: &str = "mailto:webpush@example.com";
 
-const PLAIN: &str =
-    "without TLS it is reached only in networks that --outbound-allow of the workers opens";
+const PLAIN: &str = "without TLS it is reached only in networks that --outbound-allow of the workers has as http:NETWORK";
 
 const UNREADABLE: &str = "the account that is there does not open: remove it first";
-
-/// Returns the origin of a URL, whose path and query may hold a secret.
-fn origin(url: &str) -> String {
-    let end = url.match_indices('/').nth(2).map_or(url.len(), |(at, _)| at);
-    url.get(..end).unwrap_or_default().to_owned()
-}
 
 fn text(credential: &[u8], field: &str) -> String {
     let value: serde_json::Value = serde_json::from_slice(credential).unwrap_or_default();
     value.get(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_a_webhook_has_no_path_however_its_url_is_written() {
+        for (url, summary) in [
+            ("https://hook.example/SECRET", "https://hook.example"),
+            ("https:hook.example/SECRET", "https://hook.example"),
+            ("https:\\\\hook.example:8443\\SECRET", "https://hook.example:8443"),
+            ("HTTPS:/hook.example?SECRET", "https://hook.example"),
+            ("\thttp:hook.example/SECRET", "http://hook.example"),
+        ] {
+            let account = NewAccount::Webhook { url: url.to_owned(), rotate_secret: None };
+            assert_eq!(format!("{account:?}"), "NewAccount(Webhook)");
+            let checked = check(account, Ok(None), UnixMillis(0)).unwrap();
+            assert_eq!(checked.summary, summary, "{url}");
+            assert_eq!(checked.warning.is_some(), summary.starts_with("http:"), "{url}");
+        }
+    }
 }

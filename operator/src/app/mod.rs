@@ -1,11 +1,13 @@
 //! Apps: making, changing, listing and removing them, and replacing their default secret.
 //!
 //! - `accounts`: its accounts at providers
+//! - `reseal`: sealing all accounts with the newest key
 //! - `secrets`: the named secrets of an app
 //! - `trial`: trying an account for real
 //! - `views`: apps and secrets as operators see them
 
 pub mod accounts;
+pub mod reseal;
 pub mod secrets;
 pub mod trial;
 mod views;

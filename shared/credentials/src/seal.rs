@@ -62,8 +62,7 @@ impl SealKeys {
     /// # Errors
     /// If the operating system gives no random numbers.
     pub fn seal(&self, plain: &[u8], context: &str, now: UnixMillis) -> Result<String, SealError> {
-        let seals = |key: &&SealKey| key.seals_from <= now;
-        let key = self.0.iter().rfind(seals).or(self.0.first()).ok_or(SealError::NoRandom)?;
+        let key = self.sealing(now).ok_or(SealError::NoRandom)?;
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).map_err(|_| SealError::NoRandom)?;
         let mut sealed = plain.to_vec();
@@ -99,8 +98,8 @@ impl SealKeys {
 
     /// Returns true if the credential is sealed with the key that seals now.
     pub fn is_newest(&self, sealed: &str, now: UnixMillis) -> bool {
-        let newest = self.0.iter().rfind(|key| key.seals_from <= now);
-        newest.is_some_and(|key| sealed.split_once('.').is_some_and(|(id, _)| id == key.id))
+        self.sealing(now)
+            .is_some_and(|key| sealed.split_once('.').is_some_and(|(id, _)| id == key.id))
     }
 
     /// Returns the ids of the keys, the times from which they seal, and when they were made.
@@ -108,11 +107,23 @@ impl SealKeys {
         self.0.iter().map(|key| (&*key.id, key.seals_from, key.created_at))
     }
 
-    /// Drops all keys but the one that seals now and those after it.
-    pub fn drop_earlier(&mut self, now: UnixMillis) {
-        if let Some(at) = self.0.iter().rposition(|key| key.seals_from <= now) {
+    /// Returns the newest key and the time from which it seals, if it does not seal yet.
+    pub fn next(&self, now: UnixMillis) -> Option<(&str, UnixMillis)> {
+        let newest = self.0.last().filter(|key| key.seals_from > now)?;
+        Some((&newest.id, newest.seals_from))
+    }
+
+    /// Drops the keys that were made before the newest of these.
+    pub fn drop_before_newest(&mut self, of: &Self) {
+        let newest = of.0.last().map(|key| &key.id);
+        if let Some(at) = self.0.iter().position(|key| Some(&key.id) == newest) {
             self.0.drain(..at);
         }
+    }
+
+    /// The key that seals at this time.
+    fn sealing(&self, now: UnixMillis) -> Option<&SealKey> {
+        self.0.iter().rfind(|key| key.seals_from <= now).or(self.0.first())
     }
 }
 
@@ -273,7 +284,9 @@ mod tests {
         assert_eq!(both.open(&old, "c").unwrap(), b"a");
         assert!(keys.open(&new, "c").is_err());
         assert!(both.is_newest(&new, later) && !both.is_newest(&old, later));
-        both.drop_earlier(later);
+        assert_eq!(both.next(later), None);
+        assert!(both.next(NOW.plus_seconds(59)).is_some_and(|(_, from)| from == later));
+        both.drop_before_newest(&both.clone());
         assert_eq!(both.open(&new, "c").unwrap(), b"b");
         assert!(both.open(&old, "c").is_err());
     }

@@ -58,17 +58,30 @@ const fn v6(first: [u16; 3], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(first[0], first[1], first[2], 0, 0, 0, 0, 0), prefix)
 }
 
+/// The beginning of a network that may be reached without TLS too.
+const PLAIN: &str = "http:";
+
 /// Decides which addresses may be reached: those of the public internet, and of allowed networks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permission {
-    allowed: Vec<IpNet>,
+    allowed: Vec<Allowed>,
+}
+
+/// A network that the operator allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Allowed {
+    network: IpNet,
+    /// It may be reached without TLS too.
+    plain: bool,
 }
 
 /// The setting `PUSH_OUTBOUND_ALLOW` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllowError {
     /// A part of it is neither an address nor a network.
-    #[error("{0:?} is not a network; write it as 10.1.0.0/16 or fd00::/8, and several with commas")]
+    #[error(
+        "{0:?} is not a network; write it as 10.1.0.0/16, or as {PLAIN}10.1.0.0/16 to allow URLs with {PLAIN} too, and several with commas"
+    )]
     NotANetwork(String),
     /// There are too many.
     #[error("more than {ALLOWED_NETWORKS} networks are allowed; join some into larger ones")]
@@ -76,13 +89,14 @@ pub enum AllowError {
 }
 
 impl Permission {
-    /// Reads networks from text, separated by commas. A lone address is a network of one.
+    /// Reads networks from text, separated by commas. A lone address is a network of one. Without TLS, only
+    /// networks are reached that are written as `http:NETWORK`.
     ///
     /// # Errors
     /// Says which part is not a network, or that there are more than [`ALLOWED_NETWORKS`].
     pub fn parse(text: &str) -> Result<Self, AllowError> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-        let allowed = parts.map(network).collect::<Result<Vec<_>, _>>()?;
+        let allowed = parts.map(allowed).collect::<Result<Vec<_>, _>>()?;
         if allowed.len() > ALLOWED_NETWORKS {
             return Err(AllowError::TooMany);
         }
@@ -93,18 +107,19 @@ impl Permission {
     /// IPv6 (`::ffff:a.b.c.d`) is judged and used as the IPv4 address that it is.
     pub fn permit(&self, address: IpAddr) -> Option<IpAddr> {
         let address = address.to_canonical();
-        (self.is_allowed(address) || is_public(address)).then_some(address)
+        (self.is_allowed(address, |_| true) || is_public(address)).then_some(address)
     }
 
-    /// Returns the address to connect to if it may be reached without TLS: only one in an allowed
-    /// network.
+    /// Returns the address to connect to if it may be reached without TLS: only one in a network that was
+    /// allowed with `http:`.
     pub fn permit_plain(&self, address: IpAddr) -> Option<IpAddr> {
         let address = address.to_canonical();
-        self.is_allowed(address).then_some(address)
+        self.is_allowed(address, |allowed| allowed.plain).then_some(address)
     }
 
-    fn is_allowed(&self, address: IpAddr) -> bool {
-        self.allowed.iter().any(|network| network.contains(&address))
+    fn is_allowed(&self, address: IpAddr, suits: fn(&Allowed) -> bool) -> bool {
+        let suitable = self.allowed.iter().filter(|allowed| suits(allowed));
+        suitable.map(|allowed| allowed.network).any(|network| network.contains(&address))
     }
 }
 
@@ -119,8 +134,11 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-fn network(text: &str) -> Result<IpNet, AllowError> {
-    let network = text.parse::<IpNet>().ok();
-    let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-    network.map(|network| network.trunc()).ok_or_else(|| AllowError::NotANetwork(text.to_owned()))
+fn allowed(text: &str) -> Result<Allowed, AllowError> {
+    let of_plain = text.strip_prefix(PLAIN);
+    let (bare, plain) = (of_plain.unwrap_or(text), of_plain.is_some());
+    let network = bare.parse::<IpNet>().ok();
+    let network = network.or_else(|| bare.parse::<IpAddr>().ok().map(IpNet::from));
+    let network = network.ok_or_else(|| AllowError::NotANetwork(text.to_owned()))?.trunc();
+    Ok(Allowed { network, plain })
 }

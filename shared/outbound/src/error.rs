@@ -40,7 +40,7 @@ pub enum Why {
     /// Each address of the host is one that may not be reached.
     #[error("it leads to an address that may not be reached")]
     Forbidden,
-    /// The URL begins with `http:`, and no address of the host is in an allowed network.
+    /// The URL begins with `http:`, and no address of the host is in a network that is allowed without TLS.
     #[error("only networks that the operator allows may be reached without TLS: it must be https:")]
     PlainForbidden,
     /// The step took too long.

@@ -27,7 +27,7 @@ pub enum Owner {
     /// The operator, with a setting: any address may be reached, also without TLS.
     Operator,
     /// A tenant, or a device of a tenant: each address is checked before it is connected to.
-    /// Without TLS, only addresses in networks that the operator allowed are reached.
+    /// Without TLS, only addresses in networks that the operator allowed for it are reached.
     Tenant,
 }
 

@@ -1,4 +1,5 @@
-//! The connections that a process may have, and who gets the next one.
+//! The connections that a process may have, or the lookups of names, and who gets the next one. Both are
+//! called connections here.
 //!
 //! A key gets another connection only while it has fewer than are free. So a key whose servers all hang ends
 //! up with half of them, a second such key with half of the rest, and a key without one still finds one free.

@@ -82,6 +82,12 @@ pub trait Provider: Send + Sync + 'static {
     /// connections, because the provider counts them as one (an APNs team, an FCM project).
     fn identity(account: &Self::Account, app: &AppKey) -> String;
 
+    /// Names what the provider counts requests for: accounts with the same name share a quota. It is the
+    /// [identity](Self::identity), unless the provider counts several of them as one.
+    fn quota_of(account: &Self::Account, app: &AppKey) -> String {
+        Self::identity(account, app)
+    }
+
     /// Makes an authorization for an audience, or the request that gets one.
     ///
     /// # Errors

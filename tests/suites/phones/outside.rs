@@ -101,20 +101,23 @@ async fn a_device_whose_server_may_not_be_reached_fails_at_once_and_is_not_tried
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_server_without_tls_is_reached_in_an_allowed_network_and_nowhere_else() {
+async fn a_push_server_without_tls_is_reached_in_a_network_that_is_allowed_for_it_and_nowhere_else()
+{
     let world = World::start().await;
     world.set_webpush().await;
     let (url, requests) = plain_server().await;
     let endpoints = [format!("{url}/up"), "http://192.0.2.1/up".to_owned()];
     world.add("webpush", 2, move |n| Some(browser(&endpoints[n]))).await;
-    let _worker = world.worker(&[]).await;
-    let ledger = world.broadcast().await;
-    assert_eq!(
-        (&ledger["sent"], &ledger["failed"]),
-        (&1.into(), &json!({"forbidden_address": 1})),
-        "{ledger}"
-    );
-    assert_eq!(requests.load(Ordering::Relaxed), 1);
+    for (networks, reached) in [("127.0.0.0/8,192.0.2.0/24", 0), ("http:127.0.0.0/8", 1)] {
+        let mut flags = world.provider_flags_without_permission();
+        flags.extend(["--outbound-allow".to_owned(), networks.to_owned()]);
+        let worker = world.worker_with(&flags, &[]).await;
+        let ledger = world.broadcast().await;
+        let forbidden = json!({"forbidden_address": 2 - reached});
+        assert_eq!((&ledger["sent"], &ledger["failed"]), (&reached.into(), &forbidden), "{ledger}");
+        assert_eq!(requests.load(Ordering::Relaxed), reached);
+        drop(worker);
+    }
 }
 
 /// Starts a server without TLS and with HTTP/1.1 alone, which takes every request. Returns its URL and the

@@ -35,7 +35,7 @@ const STALE_TIME: Duration = Duration::from_secs(60);
 const MOST_APPS: usize = 10_000;
 /// The most identities, and for each the most origins, of which something is remembered.
 const MOST_IDENTITIES: usize = 10_000;
-const MOST_ORIGINS: usize = 1024;
+const MOST_ORIGINS: usize = 128;
 /// The time for which an account that its provider does not accept is left alone.
 const STOPPED: Duration = Duration::from_secs(60);
 
@@ -71,6 +71,8 @@ pub(super) struct Accounts<P: Provider> {
     quota: Option<SharedQuota>,
     by_app: Cache<AppKey, Arc<Cached<P>>>,
     identities: Cache<String, Arc<Identity>>,
+    /// The parts of quotas that this worker has acquired, by what their provider counts.
+    quotas: Cache<String, Arc<Quota>>,
     /// The number of the next account that is read.
     next: AtomicU64,
 }
@@ -139,8 +141,8 @@ impl Freed {
 pub(super) struct Identity {
     pub(super) name: String,
     pub(super) bearers: Bearers,
-    /// The requests that the provider takes from it.
-    pub(super) quota: Option<Quota>,
+    /// The requests that the provider takes from it, and from others that it counts together with it.
+    pub(super) quota: Option<Arc<Quota>>,
     /// The ways to the servers that it uses.
     pub(super) ways: Cache<Destination, Arc<Way>>,
 }
@@ -152,8 +154,15 @@ impl<P: Provider> Accounts<P> {
         window: u32,
         quota: Option<SharedQuota>,
     ) -> Self {
-        let (by_app, identities) = (Cache::new(MOST_APPS), Cache::new(MOST_IDENTITIES));
-        Self { credentials, window, quota, by_app, identities, next: AtomicU64::new(0) }
+        Self {
+            credentials,
+            window,
+            quota,
+            by_app: Cache::new(MOST_APPS),
+            identities: Cache::new(MOST_IDENTITIES),
+            quotas: Cache::new(MOST_IDENTITIES),
+            next: AtomicU64::new(0),
+        }
     }
 
     /// Returns the account of an app.
@@ -203,6 +212,11 @@ impl<P: Provider> Accounts<P> {
         self.of(app).await.is_ok_and(|current| Arc::ptr_eq(&current, account))
     }
 
+    fn quota_of(&self, name: String, shared: &SharedQuota) -> Arc<Quota> {
+        let SharedQuota { quotas, a_second } = shared;
+        of(&self.quotas, &name, || Arc::new(Quota::new(name.clone(), quotas.clone(), *a_second)))
+    }
+
     fn read(&self, app: &AppKey, credential: Option<&[u8]>) -> Result<Arc<Account<P>>, Unusable> {
         let Some(credential) = credential else { return Err(Unusable::None) };
         let account = P::account(credential, &SystemRandom::new()).map_err(|error| {
@@ -211,15 +225,11 @@ impl<P: Provider> Accounts<P> {
         })?;
         let name = P::identity(&account, app);
         let new = || {
-            Ok::<_, std::convert::Infallible>(Arc::new(Identity::new(
-                name.clone(),
-                self.quota.clone(),
-            )))
+            let quota = self.quota.as_ref();
+            let quota = quota.map(|shared| self.quota_of(P::quota_of(&account, app), shared));
+            Arc::new(Identity::new(name.clone(), quota))
         };
-        let identity = match self.identities.get_or_insert_with(&name, new) {
-            Ok(identity) => identity,
-            Err(never) => match never {},
-        };
+        let identity = of(&self.identities, &name, new);
         Ok(Arc::new(Account {
             account,
             number: self.next.fetch_add(1, Ordering::Relaxed),
@@ -229,6 +239,14 @@ impl<P: Provider> Accounts<P> {
             stopped_until: Mutex::new(None),
             asking: tokio::sync::Mutex::new(()),
         }))
+    }
+}
+
+/// Returns what is cached, or makes it.
+fn of<T: Clone>(cache: &Cache<String, T>, name: &str, new: impl FnOnce() -> T) -> T {
+    match cache.get_or_insert_with(name, || Ok::<_, std::convert::Infallible>(new())) {
+        Ok(cached) => cached,
+        Err(never) => match never {},
     }
 }
 
@@ -251,8 +269,7 @@ impl<P: Provider> Account<P> {
 }
 
 impl Identity {
-    fn new(name: String, quota: Option<SharedQuota>) -> Self {
-        let quota = quota.map(|quota| Quota::new(quota.quotas, quota.a_second));
+    fn new(name: String, quota: Option<Arc<Quota>>) -> Self {
         Self { name, bearers: Bearers::new(), quota, ways: Cache::new(MOST_ORIGINS) }
     }
 }

@@ -21,7 +21,7 @@ use quick_cache::sync::Cache;
 use tokio::{sync::Mutex as Turn, time::Instant};
 
 /// The most authorizations of an account: Web Push needs one for each origin of its endpoints.
-const MOST: usize = 1024;
+const MOST: usize = 128;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time between two renewals that a provider's refusal causes.

@@ -6,6 +6,7 @@
 //! - `accounts`: the credentials of apps, cached for a few seconds
 //! - `bearers`: authorizations, made once for all requests and renewed ahead of time
 //! - `delivery`: a batch of devices, as requests that are under way together
+//! - `answers`: what the answer to a request, or the lack of one, leads to
 //! - `way`: the connections to one server, with its circuit
 //! - `window`: how many requests of one app are under way at a time
 //! - `quota`: the requests that a provider takes from an account, counted over all workers
@@ -17,6 +18,7 @@
 //! - `settings`: the flags
 
 mod accounts;
+mod answers;
 mod bearers;
 mod circuit;
 mod counts;

@@ -46,6 +46,8 @@ pub trait Quotas: Send + Sync + fmt::Debug {
 
 /// The part of an account's quota that this worker has acquired.
 pub(super) struct Quota {
+    /// The name of what is counted.
+    name: String,
     quotas: Arc<dyn Quotas>,
     a_second: NonZeroU32,
     /// The requests that may be sent now.
@@ -62,13 +64,13 @@ struct Supply {
 }
 
 impl Quota {
-    pub(super) fn new(quotas: Arc<dyn Quotas>, a_second: NonZeroU32) -> Self {
+    pub(super) fn new(name: String, quotas: Arc<dyn Quotas>, a_second: NonZeroU32) -> Self {
         let supply = Mutex::new(Supply { acquired: 0, next_at: Instant::now() });
-        Self { quotas, a_second, ready: AtomicU32::new(0), supply }
+        Self { name, quotas, a_second, ready: AtomicU32::new(0), supply }
     }
 
     /// Waits for one request of the quota, until this time. Returns false if there was none.
-    pub(super) async fn take(&self, account: &str, class: TrafficClass, until: Instant) -> bool {
+    pub(super) async fn take(&self, class: TrafficClass, until: Instant) -> bool {
         loop {
             if self.take_ready(class) {
                 return true;
@@ -79,8 +81,7 @@ impl Quota {
             if self.take_ready(class) {
                 return true;
             }
-            let again =
-                if supply.acquired == 0 { self.acquire(account, &mut supply).await } else { None };
+            let again = if supply.acquired == 0 { self.acquire(&mut supply).await } else { None };
             let wait_until = again.unwrap_or(supply.next_at);
             if wait_until >= until {
                 return false;
@@ -92,9 +93,9 @@ impl Quota {
 
     /// Acquires requests for some time. Returns when to ask again if there are none. Alone, a worker keeps to
     /// the quota by its own pace.
-    async fn acquire(&self, account: &str, supply: &mut Supply) -> Option<Instant> {
+    async fn acquire(&self, supply: &mut Supply) -> Option<Instant> {
         let some = self.within(AHEAD);
-        match self.quotas.acquire(account, some, self.a_second).await {
+        match self.quotas.acquire(&self.name, some, self.a_second).await {
             Some(grant) if !grant.granted => {
                 let wait = grant.next_at.0.saturating_sub(self.quotas.now().0).max(1);
                 Some(Instant::now() + Duration::from_millis(wait).min(LONGEST_WAIT))
@@ -163,9 +164,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_callers_take_no_more_than_was_granted_and_ask_seldom() {
         let counted = Arc::new(Counted { left: 1000.into(), asked: 0.into() });
-        let quota = Quota::new(counted.clone(), NonZeroU32::new(1000).unwrap());
+        let quota = Quota::new("a".into(), counted.clone(), NonZeroU32::new(1000).unwrap());
         let until = Instant::now() + Duration::from_millis(1900);
-        let all = (0..2000).map(|_| quota.take("a", TrafficClass::Named, until));
+        let all = (0..2000).map(|_| quota.take(TrafficClass::Named, until));
         let taken = futures::future::join_all(all).await.into_iter().filter(|taken| *taken).count();
         assert_eq!(taken, 1000);
         let asked = counted.asked.load(Ordering::Relaxed);
@@ -175,10 +176,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_go_out_evenly_and_as_many_as_the_quota_has() {
         let counted = Arc::new(Counted { left: u32::MAX.into(), asked: 0.into() });
-        let quota = Quota::new(counted, NonZeroU32::new(1000).unwrap());
+        let quota = Quota::new("a".into(), counted, NonZeroU32::new(1000).unwrap());
         let (begun, mut times) = (Instant::now(), Vec::new());
         for _ in 0..2000 {
-            assert!(quota.take("a", TrafficClass::Broadcast, begun + LONGEST_WAIT * 9).await);
+            assert!(quota.take(TrafficClass::Broadcast, begun + LONGEST_WAIT * 9).await);
             times.push(Instant::now());
         }
         let took = begun.elapsed();
@@ -190,15 +191,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_push_to_a_named_device_does_not_wait_behind_a_broadcast() {
         let counted = Arc::new(Counted { left: u32::MAX.into(), asked: 0.into() });
-        let quota = Quota::new(counted, NonZeroU32::new(1000).unwrap());
+        let quota = Quota::new("a".into(), counted, NonZeroU32::new(1000).unwrap());
         let until = Instant::now() + LONGEST_WAIT * 9;
         let broadcast = futures::future::join_all(
-            (0..5000).map(|_| quota.take("a", TrafficClass::Broadcast, until)),
+            (0..5000).map(|_| quota.take(TrafficClass::Broadcast, until)),
         );
         let named = async {
             tokio::time::sleep(LONGEST_WAIT).await;
             let begun = Instant::now();
-            assert!(quota.take("a", TrafficClass::Named, until).await);
+            assert!(quota.take(TrafficClass::Named, until).await);
             begun.elapsed()
         };
         let (sent, waited) = futures::join!(broadcast, named);

@@ -28,7 +28,7 @@ settings! {
         /// Send to APNs at this URL instead of Apple's; `http://` means HTTP/2 without TLS
         apns_url: Option<Origin> = ["URL"] operators;
         /// Let requests of tenants, which browsers' endpoints and webhooks are, also reach these networks:
-        /// `10.1.0.0/16,192.0.2.7/32`
+        /// `10.1.0.0/16,http:192.0.2.7/32`. Those with `http:` before them are reached without TLS too
         outbound_allow: Option<Permission> = ["NETWORKS"] networks;
         /// Trust also the authorities of this PEM file in requests to providers
         outbound_ca: Option<PathBuf> = ["FILE"] path;
@@ -42,7 +42,8 @@ fn operators(url: &str) -> Result<Origin, String> {
 }
 
 fn networks(text: &str) -> Result<Permission, String> {
-    let expected = "must be networks such as 10.1.0.0/16 or fd00::/8, with commas between them";
+    let expected =
+        "must be networks such as 10.1.0.0/16 or http:fd00::/8, with commas between them";
     Permission::parse(text).map_err(|_| expected.to_owned())
 }
 

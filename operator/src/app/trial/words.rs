@@ -199,7 +199,7 @@ fn no_authorization(kind: TransportKind, server: &str, status: u16, fault: Accou
 fn not_sent(server: &str, why: &NotProcessed) -> Said {
     let remedy = match why {
         NotProcessed::Unreachable { error, .. } if error.is_forbidden() => {
-            "allow its network with --outbound-allow, for the workers too, or set another URL"
+            "allow its network with --outbound-allow (http:NETWORK for a URL with http:), for the workers too, or set another URL"
         }
         NotProcessed::Unsendable => SET_AGAIN,
         _ => {

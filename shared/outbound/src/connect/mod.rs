@@ -8,7 +8,7 @@
 //!   the address. The operator's own hosts need no check, so the proxy is asked for the name: a
 //!   network that has a proxy often cannot resolve outside names.
 //! - A connection without TLS goes past the proxy: to a test server or a gateway that the operator
-//!   named, or for a tenant into a network that the operator allowed.
+//!   named, or for a tenant into a network that the operator allowed without TLS.
 //!
 //! - [`resolve`]: the addresses of a host
 //! - `dial`: which address is connected to
@@ -39,6 +39,7 @@ use crate::{
     addresses::Permission,
     error::{Step, Unreachable, Why},
     origin::{Host, Origin, Owner},
+    shared::PoolKey,
 };
 
 /// The protocols that a server is offered, the preferred one first.
@@ -107,17 +108,21 @@ impl Connector {
         Self { permission, proxy, tls, times, lookups: Lookups::new(resolver) }
     }
 
-    /// Connects to the origin.
-    pub(crate) async fn connect(&self, origin: &Origin) -> Result<Connected, Unreachable> {
+    /// Connects to the origin. Lookups of names are shared out by key.
+    pub(crate) async fn connect(
+        &self,
+        origin: &Origin,
+        key: &PoolKey,
+    ) -> Result<Connected, Unreachable> {
         if !origin.tls() {
-            let stream = self.direct(origin).await?;
+            let stream = self.direct(origin, key).await?;
             let http2 = origin.owner() == Owner::Operator;
             return Ok(Connected { io: Counted::new(stream), http2 });
         }
         let tls = self.tls.as_ref().ok_or_else(|| Step::Tls.failed(Why::NoAuthorities))?;
         let stream = match &self.proxy {
-            Some(proxy) => self.through(proxy, origin).await?,
-            None => self.direct(origin).await?,
+            Some(proxy) => self.through(proxy, origin, key).await?,
+            None => self.direct(origin, key).await?,
         };
         let name = match origin.host() {
             Host::Name(name) => name.clone(),
@@ -132,21 +137,26 @@ impl Connector {
         Ok(Connected { io: Counted::new(stream), http2 })
     }
 
-    async fn direct(&self, origin: &Origin) -> Result<TcpStream, Unreachable> {
+    async fn direct(&self, origin: &Origin, key: &PoolKey) -> Result<TcpStream, Unreachable> {
         let reach = Reach::of(origin);
-        let addresses = self.addresses(origin.host(), origin.port(), reach).await?;
+        let addresses = self.addresses(origin.host(), origin.port(), reach, key).await?;
         dial(&addresses, self.times.connect).await.map_err(|why| Step::Connect.failed(why))
     }
 
-    async fn through(&self, proxy: &Proxy, origin: &Origin) -> Result<TcpStream, Unreachable> {
+    async fn through(
+        &self,
+        proxy: &Proxy,
+        origin: &Origin,
+        key: &PoolKey,
+    ) -> Result<TcpStream, Unreachable> {
         if origin.owner() == Owner::Operator {
-            return self.tunnel(proxy, origin.host(), origin.port()).await;
+            return self.tunnel(proxy, origin.host(), origin.port(), key).await;
         }
-        let found = self.addresses(origin.host(), origin.port(), Reach::of(origin)).await?;
+        let found = self.addresses(origin.host(), origin.port(), Reach::of(origin), key).await?;
         let mut failure = Step::Resolve.failed(Why::NoAddress);
         for address in found.iter().take(TUNNELS_TRIED) {
             let host = Host::Address(address.ip());
-            match self.tunnel(proxy, &host, origin.port()).await {
+            match self.tunnel(proxy, &host, origin.port(), key).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => failure = error,
             }
@@ -159,9 +169,10 @@ impl Connector {
         proxy: &Proxy,
         host: &Host,
         port: u16,
+        key: &PoolKey,
     ) -> Result<TcpStream, Unreachable> {
         let at = proxy.host.parse().map_or_else(|_| Host::Name(proxy.host.clone()), Host::Address);
-        let addresses = self.addresses(&at, proxy.port, Reach::Anything).await;
+        let addresses = self.addresses(&at, proxy.port, Reach::Anything, key).await;
         let addresses = addresses.map_err(|error| Step::Proxy.failed(error.why))?;
         let stream = dial(&addresses, self.times.connect).await;
         let stream = stream.map_err(|why| Step::Proxy.failed(why))?;
@@ -174,16 +185,16 @@ impl Connector {
         host: &Host,
         port: u16,
         reach: Reach,
+        key: &PoolKey,
     ) -> Result<Vec<SocketAddr>, Unreachable> {
         let owner = match reach {
             Reach::Anything => Owner::Operator,
-            Reach::Permitted | Reach::Allowed => Owner::Tenant,
+            Reach::Permitted | Reach::PermittedPlain => Owner::Tenant,
         };
         let found = match host {
             Host::Address(address) => vec![*address],
             Host::Name(name) => {
-                let lookup = self.lookups.addresses(name, owner);
-                within(Step::Resolve, self.times.resolve, lookup).await?
+                self.lookups.addresses(name, owner, key, self.times.resolve).await?
             }
         };
         if found.is_empty() {
@@ -192,7 +203,7 @@ impl Connector {
         let permit = |address: &IpAddr| match reach {
             Reach::Anything => Some(*address),
             Reach::Permitted => self.permission.permit(*address),
-            Reach::Allowed => self.permission.permit_plain(*address),
+            Reach::PermittedPlain => self.permission.permit_plain(*address),
         };
         let permitted: Vec<_> = found.iter().filter_map(permit).collect();
         if permitted.is_empty() {
@@ -211,8 +222,8 @@ enum Reach {
     Anything,
     /// The public internet and allowed networks: a tenant chose, and there is TLS.
     Permitted,
-    /// Allowed networks: a tenant chose, and there is no TLS.
-    Allowed,
+    /// Networks that were allowed for this: a tenant chose, and there is no TLS.
+    PermittedPlain,
 }
 
 impl Reach {
@@ -220,7 +231,7 @@ impl Reach {
         match origin.owner() {
             Owner::Operator => Self::Anything,
             Owner::Tenant if origin.tls() => Self::Permitted,
-            Owner::Tenant => Self::Allowed,
+            Owner::Tenant => Self::PermittedPlain,
         }
     }
 }

@@ -1,18 +1,21 @@
 //! The addresses of a host, as the resolver gives them. They are looked up once for a connection;
 //! what is checked is what is connected to.
 
-use std::{fmt, io, net::IpAddr, sync::Arc};
+use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     error::{Step, Unreachable, Why},
     origin::Owner,
+    permits::Permits,
+    shared::PoolKey,
 };
 
 /// Lookups for tenants at a time. A lookup keeps a thread until the name servers answer, and a tenant
-/// may name a host whose servers never do. Tokio has 512 threads for such work.
+/// may name a host whose servers never do. Tokio has 512 threads for such work. A key whose lookups all
+/// hang ends up with half of them ([`Permits`]).
 const TENANT_LOOKUPS: usize = 128;
 
 /// Lookups of the operator's hosts at a time, apart from those of tenants, which cannot hold these up.
@@ -47,37 +50,77 @@ impl Resolve for SystemResolver {
 #[derive(Debug)]
 pub(super) struct Lookups {
     resolver: Arc<dyn Resolve>,
-    tenants: Arc<Semaphore>,
-    operator: Arc<Semaphore>,
+    tenants: Arc<Permits>,
+    operator: Arc<Permits>,
 }
 
 impl Lookups {
     pub(super) fn new(resolver: Arc<dyn Resolve>) -> Self {
-        let tenants = Arc::new(Semaphore::new(TENANT_LOOKUPS));
-        Self { resolver, tenants, operator: Arc::new(Semaphore::new(OPERATOR_LOOKUPS)) }
+        let (tenants, operator) = (Permits::new(TENANT_LOOKUPS), Permits::new(OPERATOR_LOOKUPS));
+        Self { resolver, tenants, operator }
     }
 
-    /// Looks the name up; the caller bounds the time. A lookup that its caller gave up goes on, and
-    /// counts, until the resolver answers.
+    /// Looks the name up within this time. A lookup that was given up goes on, and counts, until the
+    /// resolver answers.
     pub(super) async fn addresses(
         &self,
         name: &str,
         owner: Owner,
+        key: &PoolKey,
+        limit: Duration,
     ) -> Result<Vec<IpAddr>, Unreachable> {
         let permits = match owner {
             Owner::Operator => &self.operator,
             Owner::Tenant => &self.tenants,
         };
-        let no_address = || Step::Resolve.failed(Why::NoAddress);
-        let permit = Arc::clone(permits).acquire_owned().await.map_err(|_| no_address())?;
+        let (until, late) = (Instant::now() + limit, || Step::Resolve.failed(Why::Late(limit)));
+        let permit = permits.take(key, until).await.ok_or_else(late)?;
         let (resolver, name) = (Arc::clone(&self.resolver), name.to_owned());
         let lookup = tokio::spawn(async move {
             let found = resolver.resolve(&name).await;
             drop(permit);
             found
         });
-        let mut found = lookup.await.ok().and_then(Result::ok).ok_or_else(no_address)?;
+        let found = timeout_at(until, lookup).await.map_err(|_| late())?;
+        let found = found.ok().and_then(Result::ok);
+        let mut found = found.ok_or_else(|| Step::Resolve.failed(Why::NoAddress))?;
         found.truncate(ADDRESSES_READ);
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Name servers that are silent for some names.
+    #[derive(Debug)]
+    struct Silent;
+
+    #[async_trait]
+    impl Resolve for Silent {
+        async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+            if name.starts_with("silent") {
+                std::future::pending::<()>().await;
+            }
+            Ok(vec![IpAddr::from([192, 0, 2, 1])])
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_whose_name_servers_are_silent_leaves_lookups_to_others() {
+        let (lookups, limit) = (Lookups::new(Arc::new(Silent)), Duration::from_secs(5));
+        for owner in [Owner::Tenant, Owner::Operator] {
+            let [greedy, other] = ["greedy", "other"].map(|key| PoolKey(key.to_owned()));
+            let silent = (0..2 * TENANT_LOOKUPS)
+                .map(|_| lookups.addresses("silent.example", owner, &greedy, limit));
+            for lookup in futures::future::join_all(silent).await {
+                assert_eq!(lookup, Err(Step::Resolve.failed(Why::Late(limit))));
+            }
+            let found = lookups.addresses("provider.example", owner, &other, limit).await;
+            assert_eq!(found.map(|found| found.len()), Ok(1), "{owner:?}");
+            let again = lookups.addresses("provider.example", owner, &greedy, limit).await;
+            assert_eq!(again, Err(Step::Resolve.failed(Why::Late(limit))), "its lookups go on");
+        }
     }
 }

@@ -26,10 +26,11 @@ use crate::{
     exchange::{Answer, BODY_BYTES, Body, Failed, HEADER_BYTES, NotProcessed, Unanswered},
 };
 
-/// The bytes that a server may send on a stream before they are taken: a whole body that is kept.
-const STREAM_WINDOW: u32 = BODY_BYTES as u32;
+/// The bytes that a server may send on a stream in all: a body that is kept, and the byte that shows that it is
+/// longer. No room is given back before the stream ends.
+const STREAM_WINDOW: u32 = BODY_BYTES as u32 + 1;
 
-/// The bytes that a server may send on a connection before they are taken.
+/// The bytes of bodies that a connection holds, whatever its server does: those of streams that go on.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// The streams that are remembered after they were given up. A late answer to a stream that is
@@ -185,7 +186,6 @@ pub(crate) async fn exchange(
         match timeout_at(deadline, incoming.data()).await {
             Ok(None) => break true,
             Ok(Some(Ok(piece))) => {
-                let _ = incoming.flow_control().release_capacity(piece.len());
                 if !body.keep(&piece) {
                     break false;
                 }

@@ -321,7 +321,7 @@ async fn connect(pool: Arc<Pool>) {
 
 async fn dial(pool: &Pool) -> Result<(Permit, Opened), Unreachable> {
     let permit = pool.shared.permit(&pool.place).await?;
-    let connected = pool.shared.connector.connect(&pool.place.0).await?;
+    let connected = pool.shared.connector.connect(&pool.place.0, &pool.place.1).await?;
     let opened = open(connected, pool.shared.connector.times.http).await?;
     Ok((permit, opened))
 }

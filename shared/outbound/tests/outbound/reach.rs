@@ -118,14 +118,15 @@ async fn an_allowed_network_is_reached_and_a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_tenants_server_without_tls_is_reached_over_http_1_in_an_allowed_network_alone() {
+async fn a_tenants_server_without_tls_is_reached_over_http_1_in_a_network_allowed_for_it_alone() {
     let server = serve_plain("127.0.0.1:0").await;
     let names = Names::of(&[
         ("push.lan", &[&["8.8.8.8", "127.0.0.1"]]),
         ("push.example", &[&["8.8.8.8", "10.0.0.1"]]),
         ("inside.example", &[&["10.0.0.1"]]),
+        ("forbidden.example", &[&["192.168.0.1"]]),
     ]);
-    let settings = OutboundSettings { resolver: names, ..allowing("127.0.0.1") };
+    let settings = OutboundSettings { resolver: names, ..allowing("10.0.0.0/8,http:127.0.0.1") };
     let outbound = Outbound::new(settings).unwrap();
     let port = server.address.port();
     for host in ["127.0.0.1", "push.lan"] {
@@ -133,9 +134,11 @@ async fn a_tenants_server_without_tls_is_reached_over_http_1_in_an_allowed_netwo
         let answer = answered(send(&client, "/up?a=b").await);
         assert_eq!(answer.body, format!("HTTP/1.1 /up?a=b {host}:{port}").as_bytes());
     }
-    for (host, expected) in
-        [("push.example", Why::PlainForbidden), ("inside.example", Why::Forbidden)]
-    {
+    for (host, expected) in [
+        ("push.example", Why::PlainForbidden),
+        ("inside.example", Why::PlainForbidden),
+        ("forbidden.example", Why::Forbidden),
+    ] {
         let (step, why) =
             unreachable(send(&tenant(&outbound, &format!("http://{host}/")), "/").await);
         assert_eq!((step, why), (Step::Connect, expected), "{host}");

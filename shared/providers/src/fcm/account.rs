@@ -30,6 +30,8 @@ pub struct Account {
     /// See [`Provider::identity`](crate::Provider::identity). It contains a fingerprint of the key: else
     /// an account with the name of another app's would be sent with that app's authorization.
     pub(super) identity: String,
+    /// The project, for all of whose keys Google counts requests together.
+    pub(super) project: String,
     /// The service of its access tokens, as origin and path.
     pub(super) token_service: (String, String),
     token_uri: String,
@@ -107,6 +109,7 @@ impl Account {
         Ok(Self {
             path: format!("/v1/projects/{project}/messages:send"),
             identity: format!("{project}/{fingerprint}"),
+            project,
             token_service,
             token_uri,
             client_email,

@@ -48,6 +48,11 @@ impl Provider for Fcm {
         account.identity.clone()
     }
 
+    /// A project may have several keys.
+    fn quota_of(account: &Account, _: &AppKey) -> String {
+        account.project.clone()
+    }
+
     fn authorize(
         account: &Account,
         _: &str,

@@ -83,7 +83,7 @@ impl Credential {
             .ok_or_else(|| BadAccount {
                 field: "url",
                 problem: format!(
-                    "must be an https: URL (http: in an allowed network) of at most {MAX_URL_LEN} bytes, without user name and fragment"
+                    "must be an https: URL (http: in a network that is allowed for it) of at most {MAX_URL_LEN} bytes, without user name and fragment"
                 ),
             })?;
         let previous = match &self.previous {
@@ -101,6 +101,11 @@ impl Credential {
 }
 
 impl Account {
+    /// The origin of the URL, whose path and query may hold a secret.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
     /// The keys that sign at a time, the current one first.
     pub(super) fn keys(&self, now: UnixMillis) -> impl Iterator<Item = &hmac::Key> {
         let previous = self.previous.as_ref().filter(|(_, until)| now < *until);

@@ -93,14 +93,23 @@ fn allowed_networks_open_what_is_in_them_and_nothing_else() {
     for text in ["10.2.0.1", "fd00:2::1", "127.0.0.2", "::ffff:10.2.0.1", "::1"] {
         assert_eq!(allowed.permit(ip(text)), None, "{text}");
     }
-    assert_eq!(allowed.permit_plain(ip("::ffff:10.1.2.3")), Some(ip("10.1.2.3")));
-    for text in ["8.8.8.8", "10.2.0.1", "2606:4700:4700::1111"] {
-        assert_eq!(allowed.permit_plain(ip(text)), None, "{text} is not reached without TLS");
-    }
     assert_eq!(Permission::parse(""), Ok(Permission::default()));
-    for wrong in ["10.0.0.0/33", "localhost", "10.0.0", "10.0.0.0/8 fd00::/8"] {
+    for wrong in ["10.0.0.0/33", "localhost", "10.0.0", "10.0.0.0/8 fd00::/8", "https:10.0.0.1"] {
         assert_eq!(Permission::parse(wrong), Err(AllowError::NotANetwork(wrong.into())));
     }
     let many = vec!["10.0.0.0/8"; 65].join(",");
     assert_eq!(Permission::parse(&many), Err(AllowError::TooMany));
+}
+
+#[test]
+fn only_a_network_that_is_allowed_with_http_is_reached_without_tls() {
+    let allowed = Permission::parse("10.0.0.0/8, http:10.1.0.0/16,http:fd00:1::/32").unwrap();
+    for text in ["10.1.2.3", "::ffff:10.1.2.3", "fd00:1::5"] {
+        assert_eq!(allowed.permit_plain(ip(text)), Some(ip(text).to_canonical()), "{text}");
+        assert_eq!(allowed.permit(ip(text)), Some(ip(text).to_canonical()), "with TLS as well");
+    }
+    for text in ["8.8.8.8", "10.2.0.1", "fd00:2::1", "2606:4700:4700::1111"] {
+        assert_eq!(allowed.permit_plain(ip(text)), None, "{text}");
+    }
+    assert_eq!(allowed.permit(ip("10.2.0.1")), Some(ip("10.2.0.1")));
 }

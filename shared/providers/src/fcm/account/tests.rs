@@ -1,3 +1,4 @@
+use push_model::app::AppKey;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use serde_json::{Value, json};
 
@@ -91,6 +92,15 @@ fn accounts_share_an_access_token_only_if_they_have_the_same_key() {
     ] {
         assert_ne!(account(&changes).identity, identity);
     }
+}
+
+#[test]
+fn the_keys_of_a_project_share_its_quota() {
+    let app = AppKey::first("news".parse().unwrap());
+    let quota_of = |changes: Value| Fcm::quota_of(&account(&changes), &app);
+    let other_key = json!({"client_email": "other@news-1f3a5.iam.gserviceaccount.com"});
+    assert_eq!(quota_of(other_key), quota_of(json!({})));
+    assert_ne!(quota_of(json!({"project_id": "other-1f3a5"})), quota_of(json!({})));
 }
 
 #[test]
