@@ -65,11 +65,6 @@ impl Circuit {
         Permit::Probe
     }
 
-    /// Returns true while the provider is known to fail.
-    pub(super) fn is_open(&self) -> bool {
-        self.open_until.is_some()
-    }
-
     /// Notes that the provider answered.
     pub(super) fn succeed(&mut self) {
         let held_until = self.held_until;
@@ -170,29 +165,6 @@ mod tests {
         assert_eq!(circuit.permit(now), Permit::Probe);
         circuit.succeed();
         assert_eq!([circuit.permit(now), circuit.permit(now)], [Permit::Go; 2]);
-    }
-
-    #[test]
-    fn a_provider_that_hangs_uses_up_few_tries_of_its_devices_however_long_it_does() {
-        use crate::{http::verdicts::unanswered, outcome::Outcome};
-
-        let (mut now, mut circuit) = (Instant::now(), Circuit::default());
-        let (mut tried, mut waited) = (0, 0);
-        for _ in 0..1000 {
-            if matches!(circuit.permit(now), Permit::Go | Permit::Probe) {
-                now += SECOND * 15;
-                circuit.fail(now, 1.0);
-                match unanswered(circuit.is_open()) {
-                    Outcome::Undecided => tried += 1,
-                    _ => waited += 1,
-                }
-            }
-            now += SECOND;
-        }
-        assert_eq!(tried, FEW_FAILURES - 1);
-        assert!(waited > 10, "{waited}");
-        circuit.succeed();
-        assert_eq!(unanswered(circuit.is_open()), Outcome::Undecided, "it works again");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! batch uses all processors where a provider wants encryption. Each request waits for room in the app's
 //! window, asks for the permission to write, and gets an outcome for its devices:
 //! - A request that was certainly not processed is sent again a few times, and then its devices wait.
-//! - One without an answer leaves its devices undecided; if many have none, the devices wait for the provider.
+//! - One without an answer leaves its devices undecided.
 //! - An answer is read by the provider and carried out in `answers`.
 
 use std::sync::{
@@ -28,7 +28,7 @@ use super::{
     accounts::{Account, Accounts},
     answers::{Again, Tries},
     circuit::Permit,
-    verdicts::{Reaction, away, busy, unanswered, without_authorization},
+    verdicts::{Reaction, away, busy, without_authorization},
     window::Load,
 };
 use crate::{
@@ -225,7 +225,7 @@ impl<P: Provider> BatchDelivery<P> {
                 let transport = P::KIND.name();
                 debug!(transport, %why, "a provider left a request without an answer");
                 way.fail();
-                all(unanswered(way.circuit().is_open()))
+                all(Outcome::Undecided)
             }
         }
     }

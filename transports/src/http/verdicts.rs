@@ -112,12 +112,6 @@ pub(super) fn without_authorization(fault: AccountFault) -> Reaction {
     Reaction { outcome, load, then }
 }
 
-/// Returns the outcome of a device whose request was left without an answer. While its provider is known to
-/// fail, by a run of such requests or otherwise, that uses up no try: the device is not what is wrong.
-pub(super) fn unanswered(is_failing: bool) -> Outcome {
-    if is_failing { busy(AFTER_FAILURE) } else { Outcome::Undecided }
-}
-
 /// The outcome of a device that was not handed over and uses up no try.
 pub(super) fn away() -> Outcome {
     Outcome::Later(RetryReason::TransportAway, None)
