@@ -25,7 +25,10 @@ use push_operator::{
 };
 use push_transports::http::HttpArgs;
 
-use crate::output::{Output, Table};
+use crate::{
+    confirm::Confirmation,
+    output::{Output, Table},
+};
 
 /// The largest credential that is read, in bytes.
 const MAX_CREDENTIAL: u64 = 64 * 1024;
@@ -71,6 +74,9 @@ pub enum TransportCommand {
         /// fcm, apns, webpush or webhook
         #[arg(value_parser = kind)]
         kind: TransportKind,
+        /// The answer to the question
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
 }
 
@@ -114,6 +120,9 @@ pub enum AccountCommand {
         /// Make a new key although there is one: every browser must subscribe again
         #[arg(long)]
         new_key: bool,
+        /// The answer to the question
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
     /// A webhook of your own, for any other channel: prints the secret of its signatures, once
     Webhook {
@@ -148,7 +157,7 @@ impl AccountCommand {
                 let key = text.ok().with_context(|| format!("{} is no text", key.display()))?;
                 NewAccount::Apns { key, key_id, team_id, topic, sandbox }
             }
-            Self::Webpush { subject, declarative, new_key } => {
+            Self::Webpush { subject, declarative, new_key, confirmation: _ } => {
                 let declarative = declarative.map(|url| (url != "none").then_some(url));
                 NewAccount::WebPush { subject, declarative, new_key }
             }
@@ -186,6 +195,14 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     match command {
         TransportCommand::Set { app_id, account } => {
+            if let AccountCommand::Webpush { new_key: true, confirmation, .. } = &account {
+                let loss = async || {
+                    Ok(format!(
+                        "replaces the key of {app_id}, so every browser must subscribe again"
+                    ))
+                };
+                confirmation.ask(loss, out).await?;
+            }
             let set = accounts::set(index, &*seal()?, actor, &app_id, account.read()?).await?;
             let kind = set.account.transport.name();
             let mut text = format!("{app_id} sends over {kind}: {}", set.account.summary);
@@ -217,7 +234,18 @@ pub(super) async fn run(
             anyhow::ensure!(tried.works, "the test failed");
             Ok(())
         }
-        TransportCommand::Remove { app_id, kind } => {
+        TransportCommand::Remove { app_id, kind, confirmation } => {
+            let loss = async || {
+                let browsers = match kind {
+                    TransportKind::Webpush => {
+                        ": its key is lost, and browsers must subscribe again"
+                    }
+                    _ => "",
+                };
+                let kind = kind.name();
+                Ok(format!("ends pushes of {app_id} over {kind} and removes the account{browsers}"))
+            };
+            confirmation.ask(loss, out).await?;
             let removed = accounts::remove(index, actor, &app_id, kind).await?;
             out.result(format!("removed {} of {app_id}", kind.name()), &removed)
         }
