@@ -77,6 +77,7 @@ pub enum AppCommand {
         max_ledger_entries: Option<AppQuota>,
     },
     /// Change limits and quotas of the app (takes effect within 5 s, also on what is being sent)
+    #[command(override_usage = "pushctl app set [OPTIONS] <APP_ID>")]
     Set {
         /// The app
         app_id: AppId,

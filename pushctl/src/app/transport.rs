@@ -90,6 +90,10 @@ pub enum AccountCommand {
         service_account: PathBuf,
     },
     /// Apple Push Notification service, for iOS and macOS
+    #[command(
+        override_usage = "pushctl app transport set <APP_ID> apns --key <FILE> --key-id <ID>\n           \
+                                --team-id <ID> --topic <BUNDLE> [OPTIONS]"
+    )]
     Apns {
         /// The .p8 file of the key
         #[arg(long, value_name = "FILE")]
