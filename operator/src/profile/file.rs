@@ -124,7 +124,7 @@ mod tests {
     fn save(file: &ProfileFile) -> anyhow::Result<()> {
         let server = Server::parse("https://a").unwrap();
         let profile = Profile::new("news".parse().unwrap(), &server, &Secret::generate());
-        file.change(|all| Ok(drop(all.save("news", profile))))
+        file.change(|all| Ok(all.save("news", profile))).map(drop)
     }
 
     #[test]

@@ -63,10 +63,18 @@ pub fn parse<C: Parser>() -> C {
     parsed.unwrap_or_else(|error| {
         if let Some(help) = help_for(&error, command, &arguments) {
             let _ = write!(io::stderr().lock(), "{help}");
-            process::exit(USAGE_ERROR);
+            exit_as_clap_does();
         }
         without_secrets(error).exit()
     })
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "clap ends the process here too, before anything was begun"
+)]
+fn exit_as_clap_does() -> ! {
+    process::exit(USAGE_ERROR)
 }
 
 /// Returns the short help of a command that was given without its subcommand: it lists the subcommands. clap does
