@@ -12,6 +12,8 @@ use crate::client::{Peer, Sender};
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The client's address, as proxies pass it on.
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Preferences of the client (RFC 7240).
+const PREFER: HeaderName = HeaderName::from_static("prefer");
 /// W3C Trace Context, section 3.2.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
@@ -30,6 +32,8 @@ pub(crate) struct Head<'a> {
     pub(crate) content_type: Option<&'a [u8]>,
     pub(crate) content_encoding: Option<&'a [u8]>,
     pub(crate) idempotency_key: Option<&'a [u8]>,
+    /// The preferences of the client, unchecked.
+    pub(crate) prefer: Option<&'a [u8]>,
     /// The caller's place in a distributed trace, unchecked.
     pub(crate) traceparent: Option<&'a [u8]>,
     /// The client waits for a `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
@@ -57,12 +61,35 @@ impl<'a> Head<'a> {
             content_type: header(CONTENT_TYPE),
             content_encoding: header(CONTENT_ENCODING),
             idempotency_key: header(IDEMPOTENCY_KEY),
+            prefer: header(PREFER),
             traceparent: parents.next().filter(|_| parents.next().is_none()),
             expects: parts.headers.contains_key(EXPECT),
             stream_head: None,
             has_span: false,
         }
     }
+}
+
+impl Head<'_> {
+    /// Returns true if the client prefers that a push with unknown fields is refused: `Prefer:
+    /// handling=strict`.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.prefer.is_some_and(is_strict)
+    }
+}
+
+/// Returns true for preferences with `handling=strict`. A preference may have parameters, and its value may
+/// stand in quotation marks (RFC 7240 section 2). The first preference of a name counts.
+fn is_strict(preferences: &[u8]) -> bool {
+    let parsed = preferences.split(|byte| *byte == b',').map(|preference| {
+        let preference = preference.split(|byte| *byte == b';').next().unwrap_or_default();
+        let mut parts = preference.splitn(2, |byte| *byte == b'=').map(<[u8]>::trim_ascii);
+        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let unquoted = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+        (name, unquoted.unwrap_or(value))
+    });
+    let handling = parsed.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(b"handling"));
+    handling.is_some_and(|(_, value)| value.eq_ignore_ascii_case(b"strict"))
 }
 
 /// The head of an HTTP/2 request, with what the handlers need of it and nothing else. h2's form of a head
@@ -79,8 +106,8 @@ pub(crate) struct OwnedHead {
 }
 
 /// The headers that the handlers need.
-static NEEDED: [HeaderName; 5] =
-    [AUTHORIZATION, CONTENT_TYPE, CONTENT_ENCODING, IDEMPOTENCY_KEY, TRACEPARENT];
+static NEEDED: [HeaderName; 6] =
+    [AUTHORIZATION, CONTENT_TYPE, CONTENT_ENCODING, IDEMPOTENCY_KEY, PREFER, TRACEPARENT];
 
 impl OwnedHead {
     /// Copies the head of a request of this client. A head of more than `max` bytes is not kept: its request
@@ -111,7 +138,7 @@ impl OwnedHead {
     }
 
     pub(crate) fn as_head(&self) -> Head<'_> {
-        let [authorization, content_type, content_encoding, idempotency_key, traceparent] =
+        let [authorization, content_type, content_encoding, idempotency_key, prefer, traceparent] =
             self.values.each_ref().map(Option::as_deref);
         Head {
             method: self.method.clone(),
@@ -122,6 +149,7 @@ impl OwnedHead {
             content_type,
             content_encoding,
             idempotency_key,
+            prefer,
             traceparent,
             expects: self.expects,
             stream_head: Some(self.size),
@@ -142,4 +170,24 @@ fn sender(headers: &HeaderMap, peer: &Peer) -> Sender {
 /// The size of headers as RFC 9113 section 6.5.2 counts it.
 fn headers_size(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strict_handling_is_read_from_any_form_of_the_header() {
+        for strict in [
+            "handling=strict",
+            "Handling = \"STRICT\"",
+            "respond-async, wait=5, handling=strict; foo=bar",
+            "handling=strict, handling=lenient",
+        ] {
+            assert!(is_strict(strict.as_bytes()), "{strict}");
+        }
+        for other in ["", "handling", "handling=lenient", "strict", "handlings=strict", ",;=,"] {
+            assert!(!is_strict(other.as_bytes()), "{other}");
+        }
+    }
 }

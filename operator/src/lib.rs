@@ -16,16 +16,22 @@
 //! - `transfer`: backing up, restoring and moving apps
 //! - `doctor`: checks of a deployment
 //! - `audit`: the audit trail
+//! - `access`: the commands that let the service in where RabbitMQ refuses it
 //! - `input`: reads an input line by line in bounded memory
 //! - `server`: the URL of an HTTP server
+//! - `client`: the calls of one app to such a server
+//! - `profile`: server and secret of later commands
 
+pub mod access;
 pub mod app;
 pub mod audit;
+pub mod client;
 pub mod dead;
 pub mod device;
 pub mod doctor;
 pub mod input;
 pub mod keys;
 pub mod message;
+pub mod profile;
 pub mod server;
 pub mod transfer;

@@ -24,7 +24,9 @@ impl Server {
             return Err(FORM.to_owned());
         };
         if authority.as_str().contains('@') {
-            return Err("must have no user and no password: the secret is in --secret-file".into());
+            return Err(
+                "must have no user and no password: the app's secret is all that is needed".into(),
+            );
         }
         if !matches!(scheme, "http" | "https") || authority.host().is_empty() {
             return Err(FORM.to_owned());

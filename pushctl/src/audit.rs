@@ -30,7 +30,8 @@ pub enum AuditCommand {
 pub async fn run(command: AuditCommand, index: &dyn Index, out: Output) -> anyhow::Result<()> {
     let AuditCommand::List { app, limit } = command;
     let events = audit::list(index, app.as_ref(), limit.get()).await?;
-    let mut table = Table::new(&["AT", "ACTION", "DONE", "APP", "SUBJECT", "USER", "HOST", "BY"]);
+    let mut table = Table::new(&["AT", "ACTION", "DONE", "APP", "SUBJECT", "USER", "HOST", "BY"])
+        .without_first(&["BY", "HOST", "USER", "SUBJECT"]);
     for event in &events {
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let message = event.message.as_ref().map(ToString::to_string);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Arg, Command as ClapCommand, Parser, Subcommand};
 use push_boot::{
     build_info, credentials::CredentialArgs, engines::EngineArgs, seal::SealArgs, tune::TuneArgs,
 };
@@ -10,7 +10,8 @@ use push_boot::{
 use crate::{
     app::AppCommand, audit::AuditCommand, broker::BrokerCommandArgs, completions::CompletionsArgs,
     dead::DeadCommand, device::DeviceCommand, doctor::DoctorArgs, key::KeyCommand, man::ManArgs,
-    message::MessageCommand, push::PushArgs, standalone::StandaloneArgs, transfer::MoveArgs,
+    message::MessageCommand, profile::ProfileCommand, push::PushArgs, server::DATA_DIR,
+    standalone::StandaloneArgs, transfer::MoveArgs,
 };
 
 /// The operator's tool of the push service, and the whole service in one process.
@@ -24,7 +25,8 @@ use crate::{
     long_version = build_info::LONG_VERSION,
     max_term_width = 100,
     // Flags of every command can be written behind its name, too.
-    mut_args(|flag| flag.global(true))
+    mut_args(|flag| in_long_help(flag).global(true)),
+    mut_subcommands(short_help)
 )]
 pub struct Cli {
     /// Print results as JSON
@@ -36,7 +38,7 @@ pub struct Cli {
         help_heading = "Queue and stores",
         env = "PUSH_DATA_DIR",
         value_name = "DIR",
-        default_value = "push-data"
+        default_value = DATA_DIR
     )]
     pub(crate) data_dir: PathBuf,
     #[command(flatten)]
@@ -69,7 +71,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Key(KeyCommand),
     /// Send a push through the HTTP endpoint, or many from a file with --batch
-    Push(PushArgs),
+    Push(Box<PushArgs>),
+    /// Keep servers and secrets for later commands
+    #[command(subcommand)]
+    Profile(ProfileCommand),
     /// Show, watch and recall messages
     #[command(subcommand)]
     Message(MessageCommand),
@@ -96,6 +101,25 @@ pub(crate) enum Command {
     /// Print all settings of all programs, as a page of Markdown
     Reference,
 }
+
+/// Leaves a flag out of the short help if it stands under a heading: flags about queue, stores and keys are
+/// the same for every command.
+fn in_long_help(flag: Arg) -> Arg {
+    let is_common = flag.get_help_heading().is_some();
+    flag.hide_short_help(is_common)
+}
+
+/// Leaves the flags about the server out of the short help of each command.
+fn short_help(command: ClapCommand) -> ClapCommand {
+    let command = command.mut_args(|flag| match flag.get_help_heading() {
+        Some(SERVER) => in_long_help(flag),
+        _ => flag,
+    });
+    command.mut_subcommands(short_help)
+}
+
+/// The heading of the flags about the server.
+const SERVER: &str = "Server";
 
 #[cfg(test)]
 mod tests {

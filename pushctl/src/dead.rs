@@ -1,13 +1,16 @@
 //! `pushctl dead`: lists, replays and drops dead letters, the queue messages that no worker could
 //! process.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::Subcommand;
 use push_index::Index;
 use push_operator::{audit::Actor, dead};
 use push_queue::Queue;
 
-use crate::output::{Output, Table};
+use crate::{
+    confirm::{Confirmation, count},
+    output::{Output, Table},
+};
 
 /// Commands on dead letters.
 #[derive(Debug, Subcommand)]
@@ -20,8 +23,15 @@ pub enum DeadCommand {
     },
     /// Move them back to the lanes they came from
     Replay(Selection),
-    /// Delete them
-    Drop(Selection),
+    /// Delete them; their devices never get these messages
+    Drop {
+        /// The dead letters
+        #[command(flatten)]
+        selection: Selection,
+        /// The answer to the question
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
 }
 
 /// The dead letters that a command works on.
@@ -52,6 +62,12 @@ impl DeadCommand {
     }
 }
 
+/// Fails if none of the dead letters that were named is there.
+fn check_found(ids: Option<&[String]>, found: u64) -> anyhow::Result<()> {
+    ensure!(ids.is_none() || found > 0, "there is no such dead letter: see `pushctl dead list`");
+    Ok(())
+}
+
 /// Runs the command. A change is recorded in the index, if there is one.
 ///
 /// # Errors
@@ -66,7 +82,8 @@ pub async fn run(
     match command {
         DeadCommand::List { limit } => {
             let letters = dead::list(queue, limit).await?;
-            let mut table = Table::new(&["ID", "SINCE", "LANE", "BYTES", "REASON"]);
+            let mut table = Table::new(&["ID", "SINCE", "LANE", "BYTES", "REASON"])
+                .without_first(&["BYTES", "LANE"]);
             for letter in &letters {
                 table.row([
                     letter.id.clone(),
@@ -81,11 +98,23 @@ pub async fn run(
             out.result(text, &letters)
         }
         DeadCommand::Replay(selection) => {
-            let done = dead::replay(queue, index, actor, selection.ids()?).await?;
+            let ids = selection.ids()?;
+            let done = dead::replay(queue, index, actor, ids).await?;
+            check_found(ids, done.replayed)?;
             out.result(format!("{} moved back to their lanes", done.replayed), &done)
         }
-        DeadCommand::Drop(selection) => {
-            let done = dead::drop_letters(queue, index, actor, selection.ids()?).await?;
+        DeadCommand::Drop { selection, confirmation } => {
+            let ids = selection.ids()?;
+            let loss = async || {
+                let letters = match ids {
+                    Some(ids) => ids.len() as u64,
+                    None => queue.counts().await?.dead,
+                };
+                Ok(format!("deletes {}", count(letters, "dead letter")))
+            };
+            confirmation.ask(loss, out).await?;
+            let done = dead::drop_letters(queue, index, actor, ids).await?;
+            check_found(ids, done.dropped)?;
             out.result(format!("{} deleted", done.dropped), &done)
         }
     }

@@ -17,7 +17,10 @@ use push_operator::{
     keys::{self, KeyView, PublicKeys, SealChange, SealKeyView},
 };
 
-use crate::output::{Output, Table};
+use crate::{
+    confirm::Confirmation,
+    output::{Output, Table},
+};
 
 /// Commands on the keys.
 #[derive(Debug, Subcommand)]
@@ -34,6 +37,9 @@ pub enum KeyCommand {
         /// after a theft [default: --device-token-ttl]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         overlap: Option<Duration>,
+        /// The answer to the question
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
     /// List the keys, without their private parts
     List,
@@ -55,6 +61,9 @@ pub enum KeyCommand {
         /// another one
         #[arg(long)]
         drop_earlier: bool,
+        /// The answer to the question
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
     /// Seal the accounts of all apps with the newest key of --seal-key
     Reseal,
@@ -91,11 +100,25 @@ pub async fn run(
             out.note(format_args!("made {}", file.display()));
             print(&keys, out)
         }
-        KeyCommand::Rotate { lead, overlap } => {
+        KeyCommand::Rotate { lead, overlap, confirmation } => {
+            if overlap.is_some_and(|overlap| overlap.is_zero()) {
+                let loss = async || Ok("ends the MQTT logins of all devices".to_owned());
+                confirmation.ask(loss, out).await?;
+            }
             let rotation = Rotation { lead, overlap: overlap.unwrap_or(settings.token_ttl) };
             print(&keys::rotate(&file, rotation, index, actor).await?, out)
         }
-        KeyCommand::Seal { file, rotate, lead, drop_earlier } => {
+        KeyCommand::Seal { file, rotate, lead, drop_earlier, confirmation } => {
+            if drop_earlier {
+                let loss = async || {
+                    Ok(format!(
+                        "removes the earlier keys from {}, and with them every account that \
+                         `pushctl key reseal` has not sealed anew",
+                        file.display()
+                    ))
+                };
+                confirmation.ask(loss, out).await?;
+            }
             let change = match (rotate, drop_earlier) {
                 (true, _) => SealChange::Rotate { lead },
                 (_, true) => SealChange::DropEarlier,
@@ -141,7 +164,8 @@ fn print_seal(keys: &[SealKeyView], out: Output) -> anyhow::Result<()> {
 }
 
 fn print(keys: &[KeyView], out: Output) -> anyhow::Result<()> {
-    let mut table = Table::new(&["KEY", "STATE", "CREATED", "SIGNS FROM", "ACCEPTED UNTIL"]);
+    let mut table = Table::new(&["KEY", "STATE", "CREATED", "SIGNS FROM", "ACCEPTED UNTIL"])
+        .without_first(&["CREATED", "SIGNS FROM"]);
     for key in keys {
         let until = key.verifies_until;
         table.row([

@@ -4,13 +4,14 @@
 //! passes [`terminal`], because payloads, names and errors of servers come from outside.
 
 use std::{
-    fmt,
+    env, fmt,
     io::{self, IsTerminal, Write},
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
 use push_boot::terminal;
 use serde::Serialize;
+use terminal_size::{Width, terminal_size_of};
 
 /// Prints results, notes and progress in the form that the command line asked for.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +46,12 @@ impl Output {
         let _ = writeln!(io::stderr().lock(), "{}", terminal::text(&text.to_string()));
     }
 
+    /// Returns the width of the terminal, if results or progress go to one or `COLUMNS` tells it.
+    #[allow(clippy::unused_self, reason = "callers print through the output only")]
+    pub fn columns(self) -> Option<usize> {
+        columns()
+    }
+
     /// Makes a progress bar; hidden if standard error is no terminal, or with `--json`.
     pub fn progress(self, total: Option<u64>, template: &str) -> ProgressBar {
         if self.json || !io::stderr().is_terminal() {
@@ -56,6 +63,15 @@ impl Output {
         }
         bar
     }
+}
+
+fn columns() -> Option<usize> {
+    let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let of_terminal = || {
+        let size = terminal_size_of(io::stdout()).or_else(|| terminal_size_of(io::stderr()));
+        size.map(|(Width(columns), _)| columns.into())
+    };
+    told.or_else(of_terminal).filter(|columns| *columns > 0)
 }
 
 /// Returns the standard output. A reader such as `head` closes it early; [`is_closed`] tells that
@@ -97,16 +113,28 @@ impl Write for Stdout {
     }
 }
 
-/// Rows of text in aligned columns.
+/// The space between two columns.
+const GAP: usize = 2;
+
+/// Rows of text in aligned columns. On a narrow terminal the columns that matter least are left out, and
+/// then the last one is cut; `--json` has everything.
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
+    /// The headings of columns that may be left out, in this order.
+    optional: &'static [&'static str],
 }
 
 impl Table {
     /// Makes a table with these headings.
     pub fn new(head: &[&str]) -> Self {
-        Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()] }
+        Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()], optional: &[] }
+    }
+
+    /// Names the columns that a narrow terminal does not show, the first to be left out first.
+    #[must_use]
+    pub fn without_first(self, optional: &'static [&'static str]) -> Self {
+        Self { optional, ..self }
     }
 
     /// Adds a row. No cell can end its line.
@@ -115,22 +143,50 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Formats it within these columns, as far as that is possible.
+    fn fitted(&self, columns: usize) -> String {
+        let count = self.rows.iter().map(Vec::len).max().unwrap_or_default();
+        let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
+        let width = |column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let mut shown: Vec<(usize, usize)> = (0..count).map(|at| (at, width(at))).collect();
+        let total = |shown: &[(usize, usize)]| {
+            (shown.iter().map(|(_, width)| width + GAP).sum::<usize>()).saturating_sub(GAP)
+        };
+        for name in self.optional {
+            if total(&shown) <= columns {
+                break;
+            }
+            shown.retain(|(at, _)| cells(*at).next().is_none_or(|head| head != name));
+        }
+        let excess = total(&shown).saturating_sub(columns);
+        if let Some((at, last)) = shown.last_mut() {
+            let head = cells(*at).next().map_or(0, |head| head.chars().count());
+            *last = last.saturating_sub(excess).max(head);
+        }
+        let mut text = String::new();
+        for row in &self.rows {
+            let cell = |(at, width): &(usize, usize)| cut(row.get(*at).map_or("", |it| it), *width);
+            let line: Vec<String> = shown.iter().map(cell).collect();
+            text.push_str(line.join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Fills a cell up to its width, or cuts it.
+fn cut(cell: &str, width: usize) -> String {
+    if cell.chars().count() <= width {
+        return format!("{cell:<width$}");
+    }
+    let kept: String = cell.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
-        let width = |column| {
-            let cells = self.rows.iter().filter_map(|row: &Vec<String>| row.get(column));
-            cells.map(|cell: &String| cell.chars().count()).max().unwrap_or_default()
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:<width$}  "));
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+        f.write_str(&self.fitted(columns().unwrap_or(usize::MAX)))
     }
 }
 
@@ -143,6 +199,16 @@ mod tests {
         let mut table = Table::new(&["APP", "STATE"]);
         table.row(["a-long-name".to_owned(), "enabled".to_owned()]);
         assert_eq!(table.to_string(), "APP          STATE\na-long-name  enabled\n");
+    }
+
+    #[test]
+    fn a_narrow_table_leaves_out_what_matters_least_and_then_cuts_its_last_column() {
+        let mut table = Table::new(&["AT", "HOST", "REASON"]).without_first(&["HOST"]);
+        table.row(["now".to_owned(), "a-host".to_owned(), "it was broken".to_owned()]);
+        assert_eq!(table.fitted(26), "AT   HOST    REASON\nnow  a-host  it was broken\n");
+        assert_eq!(table.fitted(25), "AT   REASON\nnow  it was broken\n");
+        assert_eq!(table.fitted(14), "AT   REASON\nnow  it was b…\n");
+        assert_eq!(table.fitted(1), "AT   REASON\nnow  it wa…\n");
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Runs commands: opens the engines that each one needs.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{
+    path::{self, Path},
+    process::ExitCode,
+    sync::Arc,
+};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow, ensure};
 use push_boot::{
     command_line,
     credentials::CredentialSettings,
@@ -15,7 +19,7 @@ use push_boot::{
 };
 use push_credentials::SealFile;
 use push_index::Index;
-use push_operator::{audit::Actor, device::AppLogins};
+use push_operator::{access::rabbitmq_commands, audit::Actor, device::AppLogins};
 use push_queue::Queue;
 
 use crate::{
@@ -24,13 +28,17 @@ use crate::{
     completions, dead,
     device::{self, DeviceCommand},
     doctor::{self, Installation},
-    key, man, message,
+    key, man,
+    message::{self, Source},
     output::{self, Output},
-    push, reference, standalone, transfer,
+    profile, push, reference, standalone, transfer,
 };
 
 /// The name of this program in the audit trail and at servers.
 const PROGRAM: &str = "pushctl";
+
+/// The files of the embedded stores in a data directory.
+const STORES: [&str; 2] = ["index.sqlite3", "queue.sqlite3"];
 
 /// The exit code of a command whose output was closed before everything was printed: that of a
 /// program killed by SIGPIPE (128 + 13), which scripts know from `… | head`.
@@ -59,6 +67,9 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         Command::Completions(args) => {
             return completions::run(&args, &command_line::command::<Cli>(), out);
         }
+        // These talk to a server, or write down how.
+        Command::Push(args) => return push::run(*args, out).await,
+        Command::Profile(command) => return profile::run(command, out),
         Command::Man(args) => return man::run(&args, &command_line::command::<Cli>(), out),
         Command::Reference => return reference::run(&command_line::command::<Cli>(), out),
         command => command,
@@ -88,8 +99,9 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Move(_)
+        | Command::Push(_)
+        | Command::Profile(_)
         | Command::Reference => Ok(()),
-        Command::Push(args) => push::run(args, out).await,
         Command::Key(command) => {
             let mut index = None;
             if command.is_change() {
@@ -102,7 +114,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         Command::Device(DeviceCommand::Credentials { app_id, client_id }) => {
             let credentials = credentials.open_in(data_dir)?;
-            let index = index(&urls, data_dir).await?;
+            let index = index(&urls).await?;
             let logins = AppLogins::of(&app_id, credentials, &index).await?;
             device::print_login(&logins, &client_id, out).await
         }
@@ -114,7 +126,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             };
             let logins = match credentials {
                 Some(credentials) => {
-                    let index = index(&urls, data_dir).await?;
+                    let index = index(&urls).await?;
                     Some(AppLogins::of(args.app_id(), credentials, &index).await?)
                 }
                 None => None,
@@ -122,26 +134,42 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             device::listen::run(args, broker, logins, out).await
         }
         Command::App(command) => {
-            let index = index(&urls, data_dir).await?;
+            let index = match command.makes_store() {
+                true => index_or_make(&urls, data_dir).await?,
+                false => index(&urls).await?,
+            };
             let seal_keys = || seal_keys(&seal, &urls, data_dir);
             app::run(command, &*index, seal_keys, &actor, out).await
         }
-        Command::Device(command) => device::run(command, &index(&urls, data_dir).await?, out).await,
+        Command::Device(command) => {
+            let client = match command.server() {
+                Some((server, app)) => server.client_if_asked(app, &urls, out)?,
+                None => None,
+            };
+            match client {
+                Some(client) => device::remote::run(command, &client, out).await,
+                None => device::run(command, &index(&urls).await?, out).await,
+            }
+        }
         Command::Message(command) => {
-            let stores = stores(&urls, data_dir).await?;
-            message::run(command, &stores, urls.ledger_retention, &actor, out).await
+            let client = command.server().client_if_asked(command.app_id(), &urls, out)?;
+            let source = match client {
+                Some(client) => Source::Server(client),
+                None => Source::Stores(stores(&urls).await?, urls.ledger_retention),
+            };
+            message::run(command, &source, &actor, out).await
         }
         Command::Dead(command) => {
-            let queue = queue(&urls, data_dir).await?;
+            let queue = queue(&urls).await?;
             let index = match command.is_change() {
-                true => index_for_audit(&urls, data_dir, out).await,
+                true => index_for_audit(&urls, out).await,
                 false => None,
             };
             let result = dead::run(command, &*queue, index.as_deref(), &actor, out).await;
             queue.close().await;
             result
         }
-        Command::Audit(command) => audit::run(command, &*index(&urls, data_dir).await?, out).await,
+        Command::Audit(command) => audit::run(command, &*index(&urls).await?, out).await,
         Command::Doctor(args) => {
             let installation = Installation {
                 engines: &urls,
@@ -177,34 +205,55 @@ fn seal_keys(
 ///
 /// # Errors
 /// If the index cannot be used.
-async fn index(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn Index>> {
-    Ok(stores(urls, data_dir).await?.index)
+async fn index(urls: &EngineSettings) -> anyhow::Result<Arc<dyn Index>> {
+    Ok(stores(urls).await?.index)
 }
 
-/// Opens the index and the ledger.
+/// Opens the index and the ledger, which must be there.
 ///
 /// # Errors
 /// If one of the stores cannot be used.
-async fn stores(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Stores> {
-    if matches!(urls.index, IndexUrl::Sqlite(_)) {
-        data_dir::make(data_dir)?;
+async fn stores(urls: &EngineSettings) -> anyhow::Result<Stores> {
+    if let IndexUrl::Sqlite(file) = &urls.index {
+        check_there(file, "--index-url")?;
     }
     Ok(open_stores(urls).await?)
 }
 
+/// Opens the index; an embedded one is made if it is missing.
+///
+/// # Errors
+/// If the index can be neither used nor made.
+async fn index_or_make(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn Index>> {
+    if matches!(urls.index, IndexUrl::Sqlite(_)) {
+        data_dir::make(data_dir)?;
+    }
+    Ok(open_stores(urls).await?.index)
+}
+
+/// Refuses an embedded store of a data directory that has none yet: a command that looks for something
+/// makes none. `flag` names another one.
+fn check_there(file: &Path, flag: &str) -> anyhow::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let is_there = file.exists() || STORES.iter().any(|name| folder.join(name).exists());
+    ensure!(
+        is_there,
+        "there is no store in {}: `pushctl standalone` and `pushctl app create` make one, --data-dir and \
+         {flag} name another one",
+        path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).display()
+    );
+    Ok(())
+}
+
 /// Opens the index for the audit trail of a command that does not need it otherwise. Without an
 /// index the command still runs, and says that it is not recorded.
-async fn index_for_audit(
-    urls: &EngineSettings,
-    data_dir: &Path,
-    out: Output,
-) -> Option<Arc<dyn Index>> {
+async fn index_for_audit(urls: &EngineSettings, out: Output) -> Option<Arc<dyn Index>> {
     let queue_is_embedded = matches!(urls.queue, QueueUrl::Sqlite(_));
     if queue_is_embedded != matches!(urls.index, IndexUrl::Sqlite(_)) {
         out.note("not recorded in the audit trail: --index-url and --queue-url belong together");
         return None;
     }
-    reachable_index(urls, data_dir, out).await
+    reached(index(urls).await, out)
 }
 
 /// Opens the index for the audit trail of a change of the device keys. It creates no embedded index
@@ -222,23 +271,24 @@ async fn index_for_key_audit(
         out.note("not recorded in the audit trail: there is no index, name one with --index-url");
         return None;
     }
-    reachable_index(urls, data_dir, out).await
+    reached(index_or_make(urls, data_dir).await, out)
 }
 
-async fn reachable_index(
-    urls: &EngineSettings,
-    data_dir: &Path,
-    out: Output,
-) -> Option<Arc<dyn Index>> {
-    let index = index(urls, data_dir).await;
+fn reached(index: anyhow::Result<Arc<dyn Index>>, out: Output) -> Option<Arc<dyn Index>> {
     index.map_err(|error| out.note(format_args!("not recorded in the audit trail: {error:#}"))).ok()
 }
 
-async fn queue(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn Queue>> {
-    if matches!(urls.queue, QueueUrl::Sqlite(_)) {
-        data_dir::make(data_dir)?;
+async fn queue(urls: &EngineSettings) -> anyhow::Result<Arc<dyn Queue>> {
+    if let QueueUrl::Sqlite(file) = &urls.queue {
+        check_there(file, "--queue-url")?;
     }
-    open_queue(urls, PROGRAM)
-        .await
-        .with_context(|| format!("cannot use the queue at {}", urls.queue))
+    open_queue(urls, PROGRAM).await.map_err(|error| {
+        let commands = rabbitmq_commands(&error, &urls.queue);
+        let error = anyhow::Error::new(error);
+        let place = format!("cannot use the queue at {}", urls.queue);
+        match commands {
+            Some(commands) => anyhow!("{place}: {error:#}\n{commands}"),
+            None => error.context(place),
+        }
+    })
 }

@@ -141,6 +141,9 @@ impl PushHandler {
         now: UnixMillis,
     ) -> Result<Result<NewJob, (MessageId, Vec<String>)>, Rejection> {
         let push = Push::read(&body, self.rules)?;
+        if head.is_strict() {
+            push.notes.refuse_unknown_fields()?;
+        }
         let key = header_key(head)?;
         let id = identify(&cached.app, key, push.audience_kind(), push.dry_run);
         let trace = head.note_message(id);
@@ -179,18 +182,18 @@ impl PushHandler {
     pub(super) fn check(
         &self,
         cached: &CachedApp,
-        ReadPush { push, id, has_key, carriers }: ReadPush<'_>,
+        ReadPush { mut push, id, has_key, carriers }: ReadPush<'_>,
         known: &KnownNonces,
         (now, trace): (UnixMillis, Option<TraceParent>),
         job: &mut Vec<u8>,
     ) -> Result<CheckedPush, Rejection> {
         let (app, kind, dry_run) = (&cached.app, push.audience_kind(), push.dry_run);
+        let mut warnings = std::mem::take(&mut push.notes).into_texts();
         let (payload, audience) =
             push.into_parts(id, app.app_id.clone(), now, self.sequence.next());
-        let warnings = match carriers {
-            None => Vec::new(),
-            Some(carriers) => size::check(&payload, &carriers)?,
-        };
+        if let Some(carriers) = carriers {
+            warnings.extend(size::check(&payload, &carriers)?);
+        }
         let place = match dry_run {
             true => None,
             false => self.usage.place(cached, kind.into(), now, payload.expires_at)?,

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    json::{illegal, read_object, read_value, required},
+    json::{Object, illegal, read_object, read_value, required},
+    notes::Notes,
     whole_number::WholeNumber,
 };
 use crate::{rejection::Rejection, settings::Rules};
@@ -46,7 +47,16 @@ struct TargetingLists<'a> {
 }
 
 impl Condition<'_> {
-    pub(super) fn check(self, rules: Rules) -> Result<Audience, Rejection> {
+    pub(super) fn check(self, rules: Rules, notes: &mut Notes) -> Result<Audience, Rejection> {
+        let kind = self.kind.map_or(0, |WholeNumber(kind)| kind);
+        for (field, of, is_given) in [
+            ("condition.targeting", 1, self.targeting.is_some()),
+            ("condition.client_ids", 2, self.client_ids.is_some()),
+        ] {
+            if is_given && kind != of {
+                notes.without_effect(field, &format!("condition.type {kind}"));
+            }
+        }
         match self.kind.ok_or_else(|| required("condition.type"))? {
             WholeNumber(0) => Ok(Audience::All),
             WholeNumber(1) => {
@@ -67,7 +77,7 @@ impl Condition<'_> {
 }
 
 fn read_targeting(raw: &RawValue) -> Result<Targeting, Rejection> {
-    let lists: TargetingLists<'_> = read_object(raw.get(), "condition.targeting")?;
+    let Object(lists, _) = read_object::<TargetingLists<'_>>(raw.get(), "condition.targeting")?;
     let lists = [
         (Attribute::Country, lists.country),
         (Attribute::Language, lists.language),

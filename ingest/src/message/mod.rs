@@ -10,6 +10,7 @@
 //! - `condition`: the audience;
 //! - `notification`, `data`: the content, for the push types 1 and 2;
 //! - `hints`: how it arrives, for both types;
+//! - `notes`: what the sender of a valid push should know;
 //! - `json`: parsing, and the text that names an error with its JSON path;
 //! - `whole_number`: whole numbers, read without rounding.
 
@@ -17,6 +18,7 @@ mod condition;
 mod data;
 mod hints;
 mod json;
+mod notes;
 mod notification;
 mod whole_number;
 
@@ -36,7 +38,8 @@ use self::{
     condition::Condition,
     data::DataPairs,
     hints::HintFields,
-    json::{Object, ParsedOrRaw, illegal, read_object, required, utf8},
+    json::{KnownFields, Object, ParsedOrRaw, illegal, read_object, required, utf8},
+    notes::Notes,
     notification::NotificationFields,
     whole_number::WholeNumber,
 };
@@ -56,6 +59,8 @@ pub(crate) struct Push<'a> {
     pub(crate) audience: Audience,
     content: Content<'a>,
     hints: Hints<'a>,
+    /// What its sender should know.
+    pub(crate) notes: Notes,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -134,7 +139,7 @@ impl<'a> Push<'a> {
     pub(crate) fn read(body: &'a [u8], rules: Rules) -> Result<Self, Rejection> {
         let text = utf8(body)?;
         match serde_json::from_str::<Object<ParsedBody<'_>>>(text) {
-            Ok(Object(body)) => Self::check(body, rules),
+            Ok(Object(body, known)) => Self::check(body, (text, known), rules),
             Err(_) => Self::read_used_fields(text, rules),
         }
     }
@@ -146,22 +151,25 @@ impl<'a> Push<'a> {
     ) -> Result<(Self, Option<Text<'a>>), Rejection> {
         let text = utf8(line)?;
         match serde_json::from_str::<Object<ParsedLine<'_>>>(text) {
-            Ok(Object(line)) => {
+            Ok(Object(line, known)) => {
                 let (body, key) = line.into_body_and_key();
-                Ok((Self::check(body, rules)?, key))
+                Ok((Self::check(body, (text, known), rules)?, key))
             }
             Err(_) => {
-                let (body, key) = read_object::<RawLine<'_>>(text, "")?.into_body_and_key();
-                Ok((Self::check(body, rules)?, key))
+                let Object(line, known) = read_object::<RawLine<'_>>(text, "")?;
+                let (body, key) = line.into_body_and_key();
+                Ok((Self::check(body, (text, known), rules)?, key))
             }
         }
     }
 
     /// Reads a body of which a field that is not used may be invalid.
     fn read_used_fields(text: &'a str, rules: Rules) -> Result<Self, Rejection> {
-        Self::check(read_object::<RawBody<'_>>(text, "")?, rules)
+        let Object(body, known) = read_object::<RawBody<'_>>(text, "")?;
+        Self::check(body, (text, known), rules)
     }
 
+    /// Checks a body; `text` is its JSON, and `known` its fields if it has unknown ones.
     fn check(
         body: BodyFields<
             'a,
@@ -169,25 +177,42 @@ impl<'a> Push<'a> {
             impl ParsedOrRaw<NotificationFields<'a>>,
             impl ParsedOrRaw<DataPairs<'a>>,
         >,
+        (text, known): (&str, KnownFields),
         rules: Rules,
     ) -> Result<Self, Rejection> {
         let kind = body.kind.ok_or_else(|| required("type"))?;
         let WholeNumber(time_to_live) =
             body.time_to_live.ok_or_else(|| required("time_to_live"))?;
         let condition = body.condition.ok_or_else(|| required("condition"))?;
+        let mut notes = Notes::default();
+        notes.unknown_fields(known, text, "");
         let content = match kind {
             WholeNumber(1) => {
                 let fields =
                     body.notification.map(|fields| fields.parsed("notification")).transpose()?;
-                Content::Notification(fields.unwrap_or_default().check()?)
+                if body.data.is_some() {
+                    notes.without_effect("data", "type 1 (notification)");
+                }
+                let fields = match fields {
+                    Some(Object(fields, known)) => {
+                        note_unknown_in_notification(known, text, &mut notes);
+                        fields
+                    }
+                    None => NotificationFields::default(),
+                };
+                Content::Notification(fields.check(&mut notes)?)
             }
             WholeNumber(2) => {
                 let pairs = body.data.map(|pairs| pairs.parsed("data")).transpose()?;
-                Content::Data(pairs.unwrap_or_default().check()?)
+                if body.notification.is_some() {
+                    notes.without_effect("notification", "type 2 (data)");
+                }
+                Content::Data(pairs.map(|Object(pairs, _)| pairs).unwrap_or_default().check()?)
             }
             _ => return Err(illegal("type must be 1 (notification) or 2 (data)")),
         };
-        let audience = condition.parsed("condition")?.check(rules)?;
+        let Object(condition, _) = condition.parsed("condition")?;
+        let audience = condition.check(rules, &mut notes)?;
         let hints = HintFields {
             priority: body.priority,
             collapse_key: body.collapse_key,
@@ -199,7 +224,7 @@ impl<'a> Push<'a> {
         };
         let hints = hints.check()?;
         let dry_run = body.dry_run.unwrap_or(false);
-        Ok(Self { dry_run, time_to_live, audience, content, hints })
+        Ok(Self { dry_run, time_to_live, audience, content, hints, notes })
     }
 
     /// Returns the kind of audience: named devices or a broadcast.
@@ -231,6 +256,20 @@ impl<'a> Push<'a> {
             expires_at: accepted_at.plus_seconds(self.time_to_live),
         };
         (payload, self.audience)
+    }
+}
+
+/// Notes the unknown fields of the notification in a body.
+fn note_unknown_in_notification(known: KnownFields, body: &str, notes: &mut Notes) {
+    #[derive(Deserialize)]
+    struct Body<'a> {
+        #[serde(borrow)]
+        notification: &'a RawValue,
+    }
+    if known.is_some()
+        && let Ok(Body { notification }) = serde_json::from_str(body)
+    {
+        notes.unknown_fields(known, notification.get(), "notification");
     }
 }
 

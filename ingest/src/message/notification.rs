@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{
     json::{illegal, read_value},
+    notes::Notes,
     whole_number::{NotWhole, WholeNumber, whole},
 };
 use crate::rejection::Rejection;
@@ -58,7 +59,14 @@ impl<'de> Deserialize<'de> for OpenType {
 }
 
 impl<'a> NotificationFields<'a> {
-    pub(super) fn check(self) -> Result<Notification<'a>, Rejection> {
+    /// Checks the fields, and notes those without effect.
+    pub(super) fn check(self, notes: &mut Notes) -> Result<Notification<'a>, Rejection> {
+        if self.title.is_none() && self.desc.is_none() {
+            notes.note(
+                "the notification has neither title nor desc, so a device has no text to show",
+            );
+        }
+        self.note_without_effect(notes);
         let mut notification = Notification {
             title: self.title,
             desc: self.desc,
@@ -84,6 +92,25 @@ impl<'a> NotificationFields<'a> {
             }
         }
         Ok(notification)
+    }
+}
+
+impl NotificationFields<'_> {
+    fn note_without_effect(&self, notes: &mut Notes) {
+        let is_button = matches!(self.notification_type, Some(WholeNumber(3)));
+        let of_system = [
+            ("notification.small_icon", self.small_icon),
+            ("notification.small_icon_color", self.small_icon_color),
+        ];
+        let of_button =
+            [("notification.icon", self.icon), ("notification.button_text", self.button_text)];
+        let (others, kind) = match is_button {
+            true => (of_system, "notification_type 3 (button)"),
+            false => (of_button, "notification_type 1 (system)"),
+        };
+        for (field, _) in others.iter().filter(|(_, value)| value.is_some()) {
+            notes.without_effect(field, kind);
+        }
     }
 }
 

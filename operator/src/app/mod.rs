@@ -98,14 +98,14 @@ pub async fn create(
     recorded(Some(index), event, work).await
 }
 
-/// Lists all apps.
+/// Lists all apps, each as [`show`] shows it.
 ///
 /// # Errors
 /// If the index did not answer.
-pub async fn list(index: &dyn Index) -> anyhow::Result<Vec<AppView>> {
+pub async fn list(index: &dyn Index) -> anyhow::Result<Vec<AppDetails>> {
     let mut views = Vec::new();
     for app in index.apps().await? {
-        views.push(AppView::of(&app, index.count_devices(&(&app).into()).await?));
+        views.push(AppDetails::read(index, &app).await?);
     }
     Ok(views)
 }
@@ -184,6 +184,18 @@ pub async fn enable(
         Ok(AppState { app_id: app.app_id, disabled: app.disabled, had_moved_to })
     };
     recorded(Some(index), actor.event_of_app(Action::AppEnabled, app_id), work).await
+}
+
+/// Counts the devices that removing an app removes; one that is on its way here has none yet.
+///
+/// # Errors
+/// If there is no such app, or the index did not answer.
+pub async fn devices_to_lose(index: &dyn Index, app_id: &AppId) -> anyhow::Result<u64> {
+    match index.app(app_id).await? {
+        Some(app) => Ok(index.count_devices(&(&app).into()).await?),
+        None if index.arrival(app_id).await?.is_some() => Ok(0),
+        None => bail!("there is no app {app_id}"),
+    }
 }
 
 /// Removes an app and all its devices. An app that is on its way here is given up.

@@ -1,9 +1,11 @@
 //! Messages: their ledgers, watching and recalling them.
 //!
 //! - `watch`: follows a message until its entry is closed
+//! - `remote`: the same through an HTTP endpoint
 //! - `rate`: estimates devices a second and the time left
 
 mod rate;
+pub mod remote;
 mod watch;
 
 use std::num::NonZeroU32;

@@ -35,10 +35,10 @@ pub enum WatchEvent {
     NotBegun,
     /// The state at a poll.
     Update(Box<MessageUpdate>),
-    /// The index became unavailable, for this reason; it is tried for a while.
-    IndexAway(String),
-    /// The index answers again.
-    IndexBack,
+    /// The source became unavailable, for this reason; it is tried for a while.
+    Away(String),
+    /// This source answers again.
+    Back(String),
 }
 
 /// The state of a message while it is sent: its report and how fast it goes.
@@ -67,9 +67,15 @@ fn share<S: Serializer>(progress: &Option<Progress>, serializer: S) -> Result<S:
 
 impl MessageUpdate {
     fn of(entry: &Entry, rate: &RateEstimator, changed: bool) -> Self {
+        let report = Report::of(entry, UnixMillis::now());
+        Self { progress: Progress::of(entry), ..Self::of_report(report, rate, changed) }
+    }
+
+    /// Makes the update of a report without a plan, whose progress is not known.
+    pub(super) fn of_report(report: Report, rate: &RateEstimator, changed: bool) -> Self {
         Self {
-            report: Report::of(entry, UnixMillis::now()),
-            progress: Progress::of(entry),
+            report,
+            progress: None,
             devices_per_second: rate.devices_per_second(),
             pace: rate.pace(),
             seconds_left: rate.time_left().map(|left| left.as_secs_f64()),
@@ -157,7 +163,7 @@ impl<F: FnMut(WatchEvent) -> anyhow::Result<()>> Watcher<'_, F> {
             match self.ledger.entry(&self.app, &self.message_id).await {
                 Ok(entry) => {
                     if unavailable_since.is_some() {
-                        (self.take)(WatchEvent::IndexBack)?;
+                        (self.take)(WatchEvent::Back("the index".to_owned()))?;
                     }
                     return Ok(entry);
                 }
@@ -166,7 +172,7 @@ impl<F: FnMut(WatchEvent) -> anyhow::Result<()>> Watcher<'_, F> {
                         Some(since) => since,
                         None => {
                             let text = format!("{error}, trying for {MAX_INDEX_OUTAGE:?}");
-                            (self.take)(WatchEvent::IndexAway(text))?;
+                            (self.take)(WatchEvent::Away(text))?;
                             *unavailable_since.insert(Instant::now())
                         }
                     };

@@ -1,12 +1,14 @@
 //! `pushctl app`: makes, changes and removes apps and their secrets. The HTTP API cannot do this.
 //!
 //! - `changes`: limits and quotas on the command line
+//! - `keeper`: keeps a new secret in a profile
 //! - `secret`: the named secrets of an app
 //! - `secret_file`: secrets that come from a file
 //! - `table`: tables of apps and secrets
 //! - `transport`: accounts at providers
 
 mod changes;
+mod keeper;
 mod secret;
 mod secret_file;
 mod table;
@@ -26,8 +28,9 @@ use push_operator::{
 
 use self::{
     changes::{Changes, quota},
+    keeper::Keeper,
     secret_file::read_or_generate,
-    table::{apps, print_app, print_secret},
+    table::{apps, print_app},
 };
 pub use self::{
     secret::SecretCommand,
@@ -35,7 +38,9 @@ pub use self::{
     transport::{AccountCommand, TransportCommand},
 };
 use crate::{
+    confirm::{Confirmation, count},
     output::Output,
+    server::PlaceArgs,
     transfer::{self, RestoreArgs},
 };
 
@@ -49,6 +54,12 @@ pub enum AppCommand {
         /// Take the secret from this file instead of making one
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
+        /// Keep the secret and the server in a profile for later commands, in place of printing the secret
+        #[arg(long)]
+        save: bool,
+        /// The server and the profile
+        #[command(flatten)]
+        place: PlaceArgs,
         /// The most pushes per second; no limit if not given
         #[arg(long, value_name = "N")]
         rate_limit: Option<NonZeroU32>,
@@ -66,6 +77,7 @@ pub enum AppCommand {
         max_ledger_entries: Option<AppQuota>,
     },
     /// Change limits and quotas of the app (takes effect within 5 s, also on what is being sent)
+    #[command(override_usage = "pushctl app set [OPTIONS] <APP_ID>")]
     Set {
         /// The app
         app_id: AppId,
@@ -98,6 +110,9 @@ pub enum AppCommand {
     Remove {
         /// The app
         app_id: AppId,
+        /// The answer to the question
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
     /// Write the app and its devices to a file, with its secrets as hashes only
     Backup {
@@ -127,7 +142,20 @@ pub enum AppCommand {
         /// Keep the old secret valid for this long
         #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
         overlap: std::time::Duration,
+        /// Keep the new secret and the server in a profile, in place of printing the secret
+        #[arg(long)]
+        save: bool,
+        /// The server and the profile
+        #[command(flatten)]
+        place: PlaceArgs,
     },
+}
+
+impl AppCommand {
+    /// Returns true if the command makes an app, and so an embedded store for the first one.
+    pub(crate) fn makes_store(&self) -> bool {
+        matches!(self, Self::Create { .. } | Self::Restore(_))
+    }
 }
 
 /// Runs the command.
@@ -146,6 +174,8 @@ pub async fn run(
         AppCommand::Create {
             app_id,
             secret_file,
+            save,
+            place,
             rate_limit,
             pace,
             max_devices,
@@ -160,11 +190,17 @@ pub async fn run(
                 max_ledger_entries: max_ledger_entries.unwrap_or_default(),
             };
             let secret = read_or_generate(secret_file)?;
-            print_secret(&app::create(index, actor, app_id, secret, limits).await?, out)
+            let keeper = Keeper::check(save.then_some(place), &app_id)?;
+            let new = app::create(index, actor, app_id, secret, limits).await?;
+            keeper.print(&new, out)
         }
         AppCommand::List => {
             let all = app::list(index).await?;
-            let text = if all.is_empty() { "no apps".to_owned() } else { apps(&all).to_string() };
+            let text = if all.is_empty() {
+                "no apps".to_owned()
+            } else {
+                apps(all.iter().map(|app| &app.app)).to_string()
+            };
             out.result(text, &all)
         }
         AppCommand::Show { app_id } => print_app(&app::show(index, &app_id).await?, out),
@@ -177,7 +213,12 @@ pub async fn run(
         AppCommand::Enable { app_id, although_moved } => {
             print_state(&app::enable(index, actor, &app_id, although_moved).await?, out)
         }
-        AppCommand::Remove { app_id } => {
+        AppCommand::Remove { app_id, confirmation } => {
+            let loss = async || {
+                let devices = count(app::devices_to_lose(index, &app_id).await?, "device");
+                Ok(format!("removes app {app_id} with its {devices} and its secrets"))
+            };
+            confirmation.ask(loss, out).await?;
             let removed = app::remove(index, actor, &app_id).await?;
             out.result(format!("removed {app_id}"), &removed)
         }
@@ -187,9 +228,11 @@ pub async fn run(
         AppCommand::Restore(args) => transfer::restore(index, actor, &args, out).await,
         AppCommand::Transport(command) => transport::run(command, index, seal, actor, out).await,
         AppCommand::Secret(command) => secret::run(command, index, actor, out).await,
-        AppCommand::RotateSecret { app_id, secret_file, overlap } => {
+        AppCommand::RotateSecret { app_id, secret_file, overlap, save, place } => {
             let secret = read_or_generate(secret_file)?;
-            print_secret(&app::rotate_secret(index, actor, &app_id, secret, overlap).await?, out)
+            let keeper = Keeper::check(save.then_some(place), &app_id)?;
+            let new = app::rotate_secret(index, actor, &app_id, secret, overlap).await?;
+            keeper.print(&new, out)
         }
     }
 }

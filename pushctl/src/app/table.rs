@@ -9,7 +9,7 @@ use crate::output::{Output, Table};
 
 /// Prints one app, with its secrets and what it uses of its quotas.
 pub(super) fn print_app(details: &AppDetails, out: Output) -> anyhow::Result<()> {
-    let table = apps(std::slice::from_ref(&details.app));
+    let table = apps([&details.app]);
     let (quotas, secrets) = (quotas(details), secrets(&details.secrets));
     out.result(format!("{table}\n{quotas}\n{secrets}"), details)
 }
@@ -26,9 +26,10 @@ pub(super) fn print_secret(new: &NewSecret, out: Output) -> anyhow::Result<()> {
 }
 
 /// Makes a table of apps.
-pub(super) fn apps(apps: &[AppView]) -> Table {
+pub(super) fn apps<'a>(apps: impl IntoIterator<Item = &'a AppView>) -> Table {
     let mut table =
-        Table::new(&["APP", "STATE", "RATE LIMIT", "PACE", "DEVICES", "MAX DEVICES", "CREATED"]);
+        Table::new(&["APP", "STATE", "RATE LIMIT", "PACE", "DEVICES", "MAX DEVICES", "CREATED"])
+            .without_first(&["CREATED", "MAX DEVICES", "PACE", "RATE LIMIT"]);
     let a_second =
         |limit: Option<NonZeroU32>| limit.map_or_else(|| "none".to_owned(), |n| format!("{n}/s"));
     for app in apps {
@@ -47,7 +48,8 @@ pub(super) fn apps(apps: &[AppView]) -> Table {
 
 /// Makes a table of secrets.
 pub(super) fn secrets(secrets: &[SecretView]) -> Table {
-    let mut table = Table::new(&["SECRET", "SCOPES", "STATE", "MADE", "EXPIRES", "LAST USED"]);
+    let mut table = Table::new(&["SECRET", "SCOPES", "STATE", "MADE", "EXPIRES", "LAST USED"])
+        .without_first(&["MADE", "LAST USED", "EXPIRES"]);
     for secret in secrets {
         let time = |time: Option<UnixMillis>, none: &str| {
             time.map_or_else(|| none.to_owned(), |time| time.to_string())

@@ -28,7 +28,10 @@ use push_operator::{
 };
 use push_transports::http::HttpArgs;
 
-use crate::output::{Output, Table};
+use crate::{
+    confirm::Confirmation,
+    output::{Output, Table},
+};
 
 /// The largest credential that is read, in bytes.
 const MAX_CREDENTIAL: u64 = 64 * 1024;
@@ -74,6 +77,9 @@ pub enum TransportCommand {
         /// The provider
         #[arg(value_parser = kind())]
         kind: TransportKind,
+        /// The answer to the question
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
 }
 
@@ -87,6 +93,10 @@ pub enum AccountCommand {
         service_account: PathBuf,
     },
     /// Apple Push Notification service, for iOS and macOS
+    #[command(
+        override_usage = "pushctl app transport set <APP_ID> apns --key <FILE> --key-id <ID>\n           \
+                                --team-id <ID> --topic <BUNDLE> [OPTIONS]"
+    )]
     Apns {
         /// The .p8 file of the key
         #[arg(long, value_name = "FILE")]
@@ -117,6 +127,9 @@ pub enum AccountCommand {
         /// Make a new key although there is one: every browser must subscribe again
         #[arg(long)]
         new_key: bool,
+        /// The answer to the question
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
     /// A webhook of your own, for any other channel: prints the secret of its signatures, once
     Webhook {
@@ -150,7 +163,7 @@ impl AccountCommand {
                 let key = text.ok().with_context(|| format!("{} is no text", key.display()))?;
                 NewAccount::Apns { key, key_id, team_id, topic, sandbox }
             }
-            Self::Webpush { subject, declarative, new_key } => {
+            Self::Webpush { subject, declarative, new_key, confirmation: _ } => {
                 let declarative = declarative.map(|url| (url != "none").then_some(url));
                 NewAccount::WebPush { subject, declarative, new_key }
             }
@@ -188,6 +201,14 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     match command {
         TransportCommand::Set { app_id, account } => {
+            if let AccountCommand::Webpush { new_key: true, confirmation, .. } = &account {
+                let loss = async || {
+                    Ok(format!(
+                        "replaces the key of {app_id}, so every browser must subscribe again"
+                    ))
+                };
+                confirmation.ask(loss, out).await?;
+            }
             let set = accounts::set(index, &*seal()?, actor, &app_id, account.read()?).await?;
             let kind = set.account.transport.name();
             let mut text = format!("{app_id} sends over {kind}: {}", set.account.summary);
@@ -219,7 +240,18 @@ pub(super) async fn run(
             anyhow::ensure!(tried.works, "the test failed");
             Ok(())
         }
-        TransportCommand::Remove { app_id, kind } => {
+        TransportCommand::Remove { app_id, kind, confirmation } => {
+            let loss = async || {
+                let browsers = match kind {
+                    TransportKind::Webpush => {
+                        ": its key is lost, and browsers must subscribe again"
+                    }
+                    _ => "",
+                };
+                let kind = kind.name();
+                Ok(format!("ends pushes of {app_id} over {kind} and removes the account{browsers}"))
+            };
+            confirmation.ask(loss, out).await?;
             let removed = accounts::remove(index, actor, &app_id, kind).await?;
             out.result(format!("removed {} of {app_id}", kind.name()), &removed)
         }

@@ -11,7 +11,8 @@ pub(super) fn print(gone: &Gone, out: Output) -> anyhow::Result<()> {
             "too many devices were reported as gone: no more are removed until {until}, see `pushctl doctor`"
         ));
     }
-    let mut table = Table::new(&["REMOVED", "TRANSPORT", "CODE", "CLIENT"]);
+    let mut table = Table::new(&["REMOVED", "TRANSPORT", "CODE", "CLIENT"])
+        .without_first(&["CODE", "TRANSPORT"]);
     for device in &gone.devices {
         table.row([
             device.removed_at.to_string(),

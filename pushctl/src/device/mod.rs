@@ -3,9 +3,11 @@
 //!
 //! - `gone`: prints devices that were removed as gone
 //! - `listen`: the command that listens
+//! - `remote`: single devices, through the HTTP endpoint of a server
 
 mod gone;
 pub mod listen;
+pub(crate) mod remote;
 
 use std::{
     io::{BufWriter, Write as _},
@@ -35,6 +37,7 @@ use push_operator::device::{
 use crate::{
     input::{self, print_noted},
     output::{Output, stdout},
+    server::ServerArgs,
 };
 
 /// The time between two drawings of the progress bar.
@@ -68,19 +71,9 @@ pub enum DeviceCommand {
     /// Register or replace one device
     Put(PutArgs),
     /// Show one device
-    Show {
-        /// The app
-        app_id: AppId,
-        /// The device
-        client_id: ClientId,
-    },
+    Show(OneArgs),
     /// Remove one device
-    Remove {
-        /// The app
-        app_id: AppId,
-        /// The device
-        client_id: ClientId,
-    },
+    Remove(OneArgs),
     /// List devices that were removed because their provider reported them as gone, the newest first. The
     /// last 10,000 of an app are kept, for 7 days
     Gone {
@@ -102,24 +95,38 @@ pub enum DeviceCommand {
     Listen(listen::ListenArgs),
 }
 
+/// A device, and the server to ask.
+#[derive(Debug, clap::Args)]
+pub struct OneArgs {
+    /// The app
+    app_id: AppId,
+    /// The device
+    client_id: ClientId,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
 /// A device given by flags.
 #[derive(Debug, clap::Args)]
 pub struct PutArgs {
-    app_id: AppId,
-    client_id: ClientId,
-    /// ISO 3166-1 alpha-2
+    #[command(flatten)]
+    one: OneArgs,
+    /// The country: ISO 3166-1 alpha-2
     #[arg(long)]
     country: Option<String>,
     /// A language tag, like zh-CN
     #[arg(long)]
     language: Option<String>,
+    /// The maker of the device
     #[arg(long)]
     brand: Option<String>,
+    /// The model
     #[arg(long)]
     model: Option<String>,
     /// An Android API level
     #[arg(long)]
     os_version: Option<String>,
+    /// The version of the app on it
     #[arg(long)]
     app_version: Option<String>,
     /// mqtt, fcm, apns, webpush, webhook or discard
@@ -149,6 +156,18 @@ impl PutArgs {
     }
 }
 
+impl DeviceCommand {
+    /// Returns the flags about the server, and the app, of a command that a server can do too.
+    pub(crate) fn server(&self) -> Option<(&ServerArgs, &AppId)> {
+        match self {
+            Self::Show(one) | Self::Remove(one) | Self::Put(PutArgs { one, .. }) => {
+                Some((&one.server, &one.app_id))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Parses the memory of an import, in bytes.
 fn import_memory(text: &str) -> Result<usize, String> {
     size_between(MIN_MEMORY, MAX_MEMORY)(text)
@@ -169,20 +188,18 @@ pub async fn run(
         }
         DeviceCommand::Export { app_id } => export(&app_id, &**index, out).await,
         DeviceCommand::Put(args) => {
-            let client = args.client_id.clone();
-            let stored = device::put(&**index, &args.app_id, client, args.draft()).await?;
+            let OneArgs { app_id, client_id, .. } = &args.one;
+            let stored = device::put(&**index, app_id, client_id.clone(), args.draft()).await?;
             for warning in &stored.warnings {
                 out.note(format_args!("warning: {warning}"));
             }
             let done = if stored.is_new { "registered" } else { "replaced" };
-            out.result(format!("{} {done}", args.client_id), &stored)
+            out.result(format!("{client_id} {done}"), &stored)
         }
-        DeviceCommand::Show { app_id, client_id } => {
-            let device = device::show(&**index, &app_id, &client_id).await?;
-            let text = serde_json::to_string_pretty(&device)?;
-            out.result(terminal::json(&text), &device)
+        DeviceCommand::Show(OneArgs { app_id, client_id, .. }) => {
+            print(&device::show(&**index, &app_id, &client_id).await?, out)
         }
-        DeviceCommand::Remove { app_id, client_id } => {
+        DeviceCommand::Remove(OneArgs { app_id, client_id, .. }) => {
             let done = device::remove(&**index, &app_id, client_id).await?;
             out.result(format!("removed {}", done.removed), &done)
         }
@@ -192,6 +209,12 @@ pub async fn run(
         // They need more than the index, or less.
         DeviceCommand::Credentials { .. } | DeviceCommand::Listen(_) => Ok(()),
     }
+}
+
+/// Prints a device.
+fn print(device: &impl serde::Serialize, out: Output) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(device)?;
+    out.result(terminal::json(&text), device)
 }
 
 async fn import_file(

@@ -1,26 +1,35 @@
-//! `pushctl push`: sends one push, or with `--batch` a file of them, through the HTTP endpoint as a
-//! backend would.
+//! `pushctl push`: sends one push, from flags or from a file, or with `--batch` a file of them,
+//! through the HTTP endpoint as a backend would.
+//!
+//! - `compose`: a push made from flags
+//! - `batch`: a file of pushes
 
 mod batch;
-mod endpoint;
+mod compose;
 
 use std::{
     io::Read,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use push_boot::{
     settings::{count, size_between},
     terminal,
 };
 use push_model::ids::AppId;
-use push_operator::server::Server;
 use serde_json::Value;
 
-use self::batch::{BatchRequestOptions, Limits};
-pub(crate) use self::endpoint::Endpoint;
-use crate::{app::read_secret, input, output::Output};
+use self::{
+    batch::{BatchRequestOptions, Limits},
+    compose::ComposeArgs,
+};
+use crate::{
+    input,
+    message::{self, Following, Source},
+    output::Output,
+    server::ServerArgs,
+};
 
 /// The most bytes that are read of the file of a single push.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
@@ -34,18 +43,19 @@ const MAX_BODY: usize = 64 * 1024 * 1024;
 pub struct PushArgs {
     /// The app
     app_id: AppId,
-    /// The file with the app's secret
-    #[arg(long, value_name = "FILE")]
-    secret_file: PathBuf,
-    /// Send to the ingest at this URL
-    #[arg(
-        long,
-        env = "PUSH_SERVER",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8080",
-        value_parser = Server::parse
-    )]
-    server: Server,
+    /// The request body as JSON, in place of the flags; - for standard input
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    compose: ComposeArgs,
+    /// Check everything, and send nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Follow the message until it is closed; then show its ledger
+    #[arg(long)]
+    watch: bool,
+    /// Take unknown fields, which have no effect, instead of refusing them
+    #[arg(long)]
+    lenient: bool,
     /// Make a retry safe: the same key is the same message
     #[arg(long, value_name = "KEY", conflicts_with = "batch")]
     idempotency_key: Option<String>,
@@ -73,8 +83,8 @@ pub struct PushArgs {
     /// Write the outcome of each push to this file, as NDJSON
     #[arg(long, value_name = "FILE", requires = "batch")]
     answers: Option<PathBuf>,
-    /// The request body as JSON, or - for standard input
-    file: PathBuf,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 fn lines(text: &str) -> Result<usize, String> {
@@ -88,32 +98,77 @@ fn body(text: &str) -> Result<usize, String> {
 /// Sends the push, or all of them, and prints the answer.
 ///
 /// # Errors
-/// If the file cannot be read, the server does not answer, or refuses a push.
+/// If the flags contradict each other, the file cannot be read, the server does not answer, or refuses
+/// a push; or with `--watch`, if no device was reached.
 pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
-    let secret = read_secret(&args.secret_file)?;
-    if args.server.is_unencrypted() {
-        out.note(format_args!(
-            "warning: the secret goes to {} unencrypted, so machines on the way can read it: use \
-             https://",
-            args.server
-        ));
-    }
-    let endpoint = Endpoint::new(args.server, &args.app_id, &secret);
+    args.check()?;
     if args.batch {
+        let client = args.server.client(&args.app_id, out)?.strict(!args.lenient);
         let limits = Limits { lines: args.max_batch_lines, body: args.max_batch_body };
-        let options = BatchRequestOptions { file: args.file, limits, answers: args.answers };
-        return batch::run(options, endpoint, out).await;
+        let file = args.file.context("name the FILE with the pushes, or - for standard input")?;
+        let options = BatchRequestOptions { file, limits, answers: args.answers };
+        return batch::run(options, client, out).await;
     }
-    let body = read_body(&args.file)?;
-    let send = move || endpoint.push(args.idempotency_key.as_deref(), &body);
+    let composed = match &args.file {
+        Some(_) => None,
+        None => Some(args.compose.body().map_err(anyhow::Error::msg)?),
+    };
+    let client = args.server.client(&args.app_id, out)?.strict(!args.lenient);
+    let body = match composed {
+        Some(body) => serde_json::to_vec(&body)?,
+        None => read_body(args.file.as_deref().unwrap_or(Path::new("-")))?,
+    };
+    let body = if args.dry_run { as_dry_run(&body)? } else { body };
+    let sender = client.clone();
+    let send = move || sender.push(args.idempotency_key.as_deref(), &body);
     let answer = tokio::task::spawn_blocking(send).await??;
     let status = answer.get("status").and_then(Value::as_u64);
     if status != Some(200) {
         let message = answer.get("message").and_then(Value::as_str).unwrap_or("no message");
         bail!("refused with {}: {}", status.unwrap_or_default(), terminal::line(message));
     }
+    let warnings = answer.pointer("/result/warnings").and_then(Value::as_array);
+    for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
+        out.note(format_args!("warning: {}", terminal::line(warning)));
+    }
     let id = answer.pointer("/result/message_id").and_then(Value::as_str).unwrap_or_default();
-    out.result(format!("accepted  {id}"), &answer)
+    if args.watch {
+        let following = Following::accepted(id.parse().context("the server gave no message id")?);
+        return message::follow(following, &args.app_id, &Source::Server(client), out).await;
+    }
+    let done = if args.dry_run { "valid, nothing was sent" } else { "accepted" };
+    out.result(format!("{done}  {id}"), &answer)
+}
+
+impl PushArgs {
+    /// Refuses flags of which one would have no effect.
+    fn check(&self) -> anyhow::Result<()> {
+        let composing = self.compose.given();
+        if let (true, Some(flag)) = (self.batch, composing.first()) {
+            bail!("--batch sends the pushes of FILE as they are: leave out {flag}, or --batch");
+        }
+        if let (Some(_), Some(flag)) = (&self.file, composing.first()) {
+            bail!("FILE is the whole request: leave out {flag}, or FILE");
+        }
+        ensure!(
+            !(self.batch && self.dry_run),
+            "--dry-run is for a single push: in a batch, each line says it in its field dry_run"
+        );
+        ensure!(!(self.batch && self.watch), "--watch follows a single message: leave out --batch");
+        ensure!(
+            !(self.dry_run && self.watch),
+            "--dry-run sends nothing, so --watch would have nothing to follow: leave out one of them"
+        );
+        Ok(())
+    }
+}
+
+/// Makes a request one that sends nothing.
+fn as_dry_run(body: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut body: Value = serde_json::from_slice(body).context("the request is not valid JSON")?;
+    let fields = body.as_object_mut().context("the request is not a JSON object")?;
+    fields.insert("dry_run".to_owned(), Value::Bool(true));
+    Ok(serde_json::to_vec(&body)?)
 }
 
 fn read_body(file: &Path) -> anyhow::Result<Vec<u8>> {

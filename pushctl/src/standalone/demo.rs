@@ -22,14 +22,11 @@ use push_model::{
     time::UnixMillis,
 };
 use push_mqtt::{MqttUrl, subscriber::Subscriber};
-use push_operator::server::Server;
+use push_operator::{client::Client, server::Server};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    output::{Output, Table},
-    push::Endpoint,
-};
+use crate::output::{Output, Table};
 
 const APP: &str = "demo";
 const SECRET_FILE: &str = "demo.secret";
@@ -216,9 +213,9 @@ async fn send(
     body: &str,
 ) -> anyhow::Result<MessageId> {
     let server = Server::parse(&format!("http://{http}")).map_err(anyhow::Error::msg)?;
-    let endpoint = Endpoint::new(server, app, secret);
+    let client = Client::new(server, app, secret);
     let body = body.to_owned();
-    let send = move || endpoint.push(None, body.as_bytes());
+    let send = move || client.push(None, body.as_bytes());
     let answer = tokio::task::spawn_blocking(send).await??;
     let id = answer.pointer("/result/message_id").and_then(serde_json::Value::as_str);
     id.with_context(|| format!("the push was refused: {answer}"))?.parse().context("message id")

@@ -134,7 +134,8 @@ fn describe(report: &MoveReport) -> String {
     if apps.is_empty() {
         return format!("there are no apps in {from}");
     }
-    let mut table = Table::new(&["APP", "DEVICES", "LEFT OUT", "STATE"]);
+    let mut table =
+        Table::new(&["APP", "DEVICES", "LEFT OUT", "STATE"]).without_first(&["LEFT OUT"]);
     for app in apps {
         let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |n| n.to_string());
         let state = if app.disabled == Some(true) { "disabled" } else { "enabled" };

@@ -25,7 +25,7 @@ pub(crate) fn with_value(problem: &str, text: &str) -> String {
 const ALIKE: f64 = 0.7;
 
 /// Returns the known name that is most similar to a wrong one, if any is similar enough.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let alike = known.map(|known| (strsim::jaro_winkler(name, known), known));
     let nearest = alike.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
     (nearest.0 >= ALIKE).then_some(nearest.1)

@@ -299,7 +299,7 @@ async fn a_device_of_a_removed_app_is_disconnected_and_never_let_in_again() {
     let mut listening_again = standalone.device("d").await.unwrap();
     assert_eq!(ended(&mut listening).await, DisconnectReasonCode::SessionTakenOver);
 
-    pushctl(&["--data-dir", data, "app", "remove", APP]).await;
+    pushctl(&["--data-dir", data, "app", "remove", APP, "--yes"]).await;
     assert_eq!(ended(&mut listening_again).await, DisconnectReasonCode::NotAuthorized);
     assert_eq!(standalone.metric("push_broker_sessions").await, 0);
     let gone = log_in(&old).await;

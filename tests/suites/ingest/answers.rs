@@ -25,7 +25,9 @@ async fn an_accepted_push_is_answered_with_its_id_and_is_at_the_broker_by_then()
     let id = answer.message_id();
     assert_eq!(
         answer.text,
-        format!(r#"{{"status":200,"message":"OK","result":{{"message_id":"{id}"}}}}"#)
+        format!(
+            r#"{{"status":200,"message":"OK","result":{{"message_id":"{id}","warnings":["notification.icon has no effect with notification_type 1 (system)"]}}}}"#
+        )
     );
 
     let jobs = service.jobs(1).await;

@@ -27,7 +27,7 @@ async fn an_account_that_was_replaced_or_removed_is_not_used_after_five_seconds(
     let after = world.fcm.record().authorizations;
     assert!(!after.is_empty() && after.is_disjoint(&before), "{after:?}");
 
-    world.pushctl(&["app", "transport", "remove", APP, "fcm"]).await;
+    world.pushctl(&["app", "transport", "remove", APP, "fcm", "--yes"]).await;
     tokio::time::sleep(OUT_OF_USE).await;
     world.fcm.forget();
     let ledger = world.broadcast().await;

@@ -271,7 +271,7 @@ async fn setting_web_push_again_keeps_what_is_not_named() {
     let list = desk.run(&["app", "transport", "list", "shop"]).await;
     assert!(list.contains("mailto:ops@shop.example, opens https://shop.example/"), "{list}");
     desk.set("shop", "webpush", &["--declarative", "none"]).await;
-    let new = key(&desk.set("shop", "webpush", &["--new-key"]).await);
+    let new = key(&desk.set("shop", "webpush", &["--new-key", "--yes"]).await);
     assert_ne!(new, first);
     let list = desk.run(&["app", "transport", "list", "shop"]).await;
     assert!(list.contains("mailto:ops@shop.example") && !list.contains("opens"), "{list}");

@@ -31,7 +31,13 @@ async fn an_app_is_made_once_shown_without_its_secret_and_removed() {
     let stored = fs::read(store.dir().join("index.sqlite3")).unwrap();
     let seen = stored.windows(secret.len()).any(|window| window == secret.as_bytes());
     assert!(!seen, "the secret is in the store in the clear");
-    assert!(store.run(&["app", "remove", "news"]).await.ok);
+    let unasked = store.run(&["app", "remove", "news"]).await;
+    let refused = unasked.refused();
+    assert!(
+        refused.contains("app news with its 0 devices") && refused.contains("--yes"),
+        "{refused}"
+    );
+    assert!(store.run(&["app", "remove", "news", "--yes"]).await.ok);
     assert!(store.run(&["app", "show", "news"]).await.refused().contains("no app news"));
 }
 

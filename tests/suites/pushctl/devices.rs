@@ -43,6 +43,7 @@ async fn an_import_reports_bad_lines_by_number_and_takes_the_rest() {
 #[tokio::test]
 async fn devices_are_put_shown_and_removed_one_by_one() {
     let store = Store::new();
+    store.run(&["app", "create", "other"]).await;
     let nowhere = store.run(&["device", "put", "a", "d"]).await;
     assert!(nowhere.refused().contains("pushctl app create a"), "{}", nowhere.err);
     store.run(&["app", "create", "a"]).await;

@@ -32,6 +32,7 @@ async fn remove(index: &SqliteIndex, id: &str, at: UnixMillis) {
 #[tokio::test]
 async fn gone_devices_are_listed_and_an_app_whose_removals_are_stopped_is_named() {
     let store = Store::new();
+    store.run(&["app", "create", "other"]).await;
     assert!(store.run(&["device", "gone", "a"]).await.refused().contains("pushctl app create a"));
     store.run(&["app", "create", "a"]).await;
     assert_eq!(store.run(&["device", "gone", "a"]).await.out, "no devices\n");

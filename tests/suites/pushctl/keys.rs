@@ -56,7 +56,8 @@ async fn device_keys_are_made_once_replaced_with_an_overlap_and_never_shown() {
         }
     }
 
-    let ended = store.run(&["key", "rotate", "--lead", "0s", "--overlap", "0s", "--json"]).await;
+    let ended =
+        store.run(&["key", "rotate", "--lead", "0s", "--overlap", "0s", "--yes", "--json"]).await;
     let left = ended.json();
     assert_eq!(left.as_array().unwrap().len(), 1, "the earlier keys end at once: {left}");
     assert_eq!(left[0]["state"], "signs");
@@ -99,7 +100,7 @@ async fn the_login_of_a_device_is_issued_for_its_app_as_it_is_now() {
     let other = keys.authenticate("news:phone:2", "news:phone:2", password, now);
     assert_eq!(other, Err(TokenError::OtherDevice));
 
-    store.run(&["app", "remove", "news"]).await;
+    store.run(&["app", "remove", "news", "--yes"]).await;
     store.run(&["app", "create", "news"]).await;
     store.run(&["device", "put", "news", "phone:1"]).await;
     let again = store.run(&login).await.json();

@@ -8,8 +8,10 @@ mod files;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod gone;
+mod help;
 mod keys;
 mod manual;
+mod push;
 mod redirect;
 mod secrets;
 mod settings;

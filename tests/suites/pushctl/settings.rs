@@ -32,7 +32,7 @@ async fn a_wrong_setting_a_missing_server_or_a_bad_folder_is_one_clear_line() {
     let refused = store.run(&["app", "list", "--index-url", &unreachable]).await;
     assert!(refused.refused().contains("cannot use the index at redis://"), "{}", refused.err);
     let file = store.file("file", "");
-    let refused = run_in(&Path::new(&file).join("data"), &["app", "list"]).await;
+    let refused = run_in(&Path::new(&file).join("data"), &["app", "create", "a"]).await;
     assert!(refused.refused().contains("cannot make the data directory"), "{}", refused.err);
     let refused =
         store.run(&["app", "list", "--index-url", "mysql://x", "--namespace", "A B"]).await;
@@ -78,6 +78,7 @@ async fn a_variable_that_no_program_knows_is_one_warning_and_no_error() {
     let store = Store::new();
     let data = store.dir().to_str().unwrap();
     let variables = [("PUSH_NAMESPAC", "hunter2"), ("PUSH_TASK_PREFETCH", "4"), ("PUSH_LISTN", "")];
+    assert!(store.run(&["app", "create", "a"]).await.ok);
     let listed = pushctl_output_with(&["--data-dir", data, "app", "list"], &variables).await;
     let err = String::from_utf8_lossy(&listed.stderr);
     assert!(listed.status.success(), "{err}");

@@ -81,7 +81,7 @@ async fn an_app_that_is_removed_and_made_again_shares_nothing_with_the_one_befor
     let registered = service.register(old, "old-1").await;
     assert_eq!(registered.0, 200, "{registered:?}");
 
-    service.0.pushctl(&["app", "remove", APP]).await;
+    service.0.pushctl(&["app", "remove", APP, "--yes"]).await;
     let new_secret = service.create().await;
     let new = (FIRST, new_secret.as_str());
     for client in ["new-1", "new-2"] {

@@ -45,13 +45,15 @@ pub(super) struct CheckedLines {
 }
 
 impl PushHandler {
-    /// Checks the first `allowed` lines of a body. `trace` is what the spans of their jobs follow.
+    /// Checks the first `allowed` lines of a body. `trace` is what the spans of their jobs follow; `strict` refuses
+    /// unknown fields.
     pub(super) async fn check_lines(
         &self,
         app: &CachedApp,
         body: &[u8],
         allowed: usize,
         trace: Option<TraceParent>,
+        strict: bool,
     ) -> CheckedLines {
         self.usage.learn(app).await;
         let carriers = self.carriers(app, body.len()).await;
@@ -64,7 +66,7 @@ impl PushHandler {
         let mut job = Vec::new();
         let mut lines = lines(body).take(allowed).peekable();
         while lines.peek().is_some() {
-            let read = |line| self.read_line(&app.app, line, carriers.as_ref());
+            let read = |line| self.read_line(&app.app, line, carriers.as_ref(), strict);
             let read: Vec<_> = next_portion(&mut lines).map(read).collect();
             let keyed = read.iter().flatten().filter(|line| line.has_key).map(|line| line.id);
             let keyed: Vec<MessageId> = keyed.collect();
@@ -96,12 +98,16 @@ impl PushHandler {
         app: &App,
         line: &'a [u8],
         carriers: Option<&Arc<[TransportKind]>>,
+        strict: bool,
     ) -> Result<ReadPush<'a>, Rejection> {
         let limit = self.http.max_body;
         if line.len() > limit {
             return Err(Rejection::MessageTooLarge(limit));
         }
         let (push, key) = Push::read_line(line, self.rules)?;
+        if strict {
+            push.notes.refuse_unknown_fields()?;
+        }
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
         let key = key.transpose()?;
         let id = identify(app, key, push.audience_kind(), push.dry_run);

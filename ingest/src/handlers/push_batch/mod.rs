@@ -101,7 +101,8 @@ impl BatchHandler {
         };
 
         let trace = head.note_messages(allowed);
-        let mut checked = self.pushes.check_lines(cached, &bytes, allowed, trace).await;
+        let mut checked =
+            self.pushes.check_lines(cached, &bytes, allowed, trace, head.is_strict()).await;
         drop(bytes);
         if let Some(rate) = rate {
             let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(rate));

@@ -5,6 +5,7 @@ mod body;
 mod content;
 mod fuzz;
 mod hints;
+mod notes;
 
 use serde_json::{Value, json};
 

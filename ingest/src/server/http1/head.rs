@@ -126,6 +126,7 @@ struct Fields<'a> {
     content_type: Option<&'a [u8]>,
     content_encoding: Option<&'a [u8]>,
     idempotency_key: Option<&'a [u8]>,
+    prefer: Option<&'a [u8]>,
     traceparent: Option<&'a [u8]>,
     has_several_traceparents: bool,
     is_forwarded: bool,
@@ -171,6 +172,8 @@ impl<'a> Fields<'a> {
             self.content_encoding.get_or_insert(value);
         } else if is("idempotency-key") {
             self.idempotency_key.get_or_insert(value);
+        } else if is("prefer") {
+            self.prefer.get_or_insert(value);
         } else if is("traceparent") {
             self.has_several_traceparents |= self.traceparent.replace(value).is_some();
         } else if is_forwarded(name) {
@@ -196,6 +199,7 @@ impl<'a> Fields<'a> {
             content_type: self.content_type,
             content_encoding: self.content_encoding,
             idempotency_key: self.idempotency_key,
+            prefer: self.prefer,
             traceparent: self.traceparent.filter(|_| !self.has_several_traceparents),
             expects: self.expects,
             stream_head: None,

@@ -149,7 +149,10 @@ impl SortBuffer {
     }
 
     fn pack(&mut self, line: &[u8], order: impl Fn(&ClientId) -> u64) -> Result<(), String> {
-        let not_a_device = |error: &dyn Display| format!("not a device: {error}");
+        // The line of the input is named already; in the error it would always be the first.
+        let not_a_device = |error: &dyn Display| {
+            format!("not a device: {error}").replace(" at line 1 column ", " at character ")
+        };
         let line = str::from_utf8(line).map_err(|error| not_a_device(&error))?;
         let mut draft: DeviceDraft<'_> =
             serde_json::from_str(line).map_err(|error| not_a_device(&error))?;

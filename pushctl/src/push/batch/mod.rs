@@ -32,6 +32,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail};
 use push_boot::terminal;
+use push_operator::client::Client;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -40,7 +41,6 @@ use self::{
     request::{BatchRequest, BatchRequests},
     sender::{Sender, Stopped},
 };
-use super::endpoint::Endpoint;
 use crate::{
     input::{self, print_noted},
     output::Output,
@@ -66,7 +66,7 @@ pub(super) struct BatchRequestOptions {
 /// If the file cannot be read, or any line was not accepted.
 pub(super) async fn run(
     options: BatchRequestOptions,
-    endpoint: Endpoint,
+    client: Client,
     out: Output,
 ) -> anyhow::Result<()> {
     let (input, size) = input::open(&options.file)?;
@@ -92,7 +92,7 @@ pub(super) async fn run(
         .name("push-reader".to_owned())
         .spawn(move || read(BatchRequests::new(input, options.limits), &sending))
         .context("cannot start a thread")?;
-    let mut sender = Sender::new(endpoint, bar, answers);
+    let mut sender = Sender::new(client, bar, answers);
     let mut stopped = None;
     while stopped.is_none()
         && let Some(mut request) = requests.recv().await
@@ -108,6 +108,7 @@ pub(super) async fn run(
     sender.bar.finish_and_clear();
     sender.flush()?;
     sender.rejected.sort();
+    sender.warned.sort();
     report(&sender, stopped.as_ref(), started.elapsed(), out)?;
     if let Some(Stopped { line, reason }) = stopped {
         bail!("stopped at line {line}: {}", terminal::line(&reason));
@@ -139,7 +140,8 @@ fn report(
     took: Duration,
     out: Output,
 ) -> anyhow::Result<()> {
-    let Sender { accepted, rejected, .. } = sender;
+    let Sender { accepted, rejected, warned, .. } = sender;
+    print_noted(&warned.reported, warned.count, "warnings", out);
     print_noted(&rejected.reported, rejected.count, "bad lines", out);
     let seconds = took.as_secs_f64();
     let rate = *accepted as f64 / seconds.max(0.001);
@@ -152,6 +154,8 @@ fn report(
             "accepted": accepted,
             "bad": rejected.count,
             "bad_lines": rejected.reported,
+            "warnings": warned.count,
+            "warned_lines": warned.reported,
             "stopped": stopped,
             "seconds": seconds,
         }),

@@ -11,6 +11,7 @@ use std::{
     env,
     ffi::OsString,
     io::{self, Write as _},
+    process,
 };
 
 use clap::{
@@ -24,6 +25,9 @@ use super::{
     older_words, unknown_variables,
 };
 use crate::values::may_hold_secret;
+
+/// The exit code of a wrong command line, as clap has it.
+const USAGE_ERROR: i32 = 2;
 
 /// Replaces a value that may hold a password in an error.
 const NOT_SHOWN: &str = "…";
@@ -53,10 +57,35 @@ pub fn parse<C: Parser>() -> C {
         // A closed standard error must not stop the program.
         let _ = writeln!(io::stderr().lock(), "warning: {warning}");
     }
-    let matches = without_empty(command, given).try_get_matches_from(&arguments);
-    matches
-        .and_then(|mut matches| C::from_arg_matches_mut(&mut matches))
-        .unwrap_or_else(|error| without_secrets(error).exit())
+    let command = without_empty(command, given);
+    let matches = command.clone().try_get_matches_from(&arguments);
+    let parsed = matches.and_then(|mut matches| C::from_arg_matches_mut(&mut matches));
+    parsed.unwrap_or_else(|error| {
+        if let Some(help) = help_for(&error, command, &arguments) {
+            let _ = write!(io::stderr().lock(), "{help}");
+            exit_as_clap_does();
+        }
+        without_secrets(error).exit()
+    })
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "clap ends the process here too, before anything was begun"
+)]
+fn exit_as_clap_does() -> ! {
+    process::exit(USAGE_ERROR)
+}
+
+/// Returns the short help of a command that was given without its subcommand: it lists the subcommands. clap does
+/// that by itself only as long as no environment variable gives a flag.
+fn help_for(error: &Error, command: Command, arguments: &[OsString]) -> Option<String> {
+    if error.kind() != ErrorKind::MissingSubcommand {
+        return None;
+    }
+    let arguments = arguments.iter().cloned().chain([OsString::from("-h")]);
+    let help = command.try_get_matches_from(arguments).err()?;
+    (help.kind() == ErrorKind::DisplayHelp).then(|| help.to_string())
 }
 
 /// Returns the command line of a program as [`parse`] reads it, for its manual and its reference.
@@ -118,6 +147,23 @@ mod tests {
         let command = without_empty(<Cli as clap::CommandFactory>::command(), given);
         let variables: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_env).collect();
         assert_eq!(variables, ["PUSH_SECOND"]);
+    }
+
+    #[test]
+    fn a_command_without_its_subcommand_lists_them_also_when_a_variable_gives_a_flag() {
+        let command = || {
+            let app = Command::new("app").subcommand_required(true).arg_required_else_help(true);
+            let app = app.subcommand(Command::new("list").about("List all"));
+            let dir = clap::Arg::new("dir").long("dir").global(true);
+            Command::new("program").subcommand(app).arg(dir)
+        };
+        let arguments: Vec<OsString> = ["program", "app", "--dir", "d"].map(Into::into).into();
+        let error = command().try_get_matches_from(&arguments).unwrap_err();
+        let help = help_for(&error, command(), &arguments).unwrap();
+        assert!(help.contains("list") && help.contains("List all"), "{help}");
+        let arguments = ["program", "app", "lst"].map(OsString::from);
+        let error = command().try_get_matches_from(&arguments).unwrap_err();
+        assert_eq!(help_for(&error, command(), &arguments), None);
     }
 
     fn error_of(argument: &str) -> String {

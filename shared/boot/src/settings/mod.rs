@@ -27,8 +27,8 @@ use std::{fmt, path::Path};
 
 use self::secret::SecretText;
 pub use crate::values::{
-    address, count, count_or_none, duration, on_or_off, path, share, size, size_between, size_from,
-    text,
+    address, count, count_or_none, duration, nearest, on_or_off, path, share, size, size_between,
+    size_from, text,
 };
 use crate::{
     tune::{TuneArgs, Tuning},

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     app::AppKey,
@@ -14,7 +14,7 @@ use crate::{
 
 /// The report on one message. At every instant
 /// `targeted = sent + failed + expired + recalled + pending`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The message.
     pub message_id: MessageId,

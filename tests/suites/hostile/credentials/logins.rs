@@ -120,7 +120,7 @@ async fn a_token_of_a_removed_app_is_refused_wherever_that_can_be_known() {
     let old = service.token("phone:1");
     let connect = |token: &str| Broker::Rmqtt.connect(DEVICE, DEVICE, token);
     assert!(service.ask(Broker::Rmqtt, &connect(&old)).await);
-    pushctl(&["app", "remove", "news", "--data-dir", &data_dir]).await;
+    pushctl(&["app", "remove", "news", "--yes", "--data-dir", &data_dir]).await;
     assert!(!service.ask(Broker::Rmqtt, &connect(&old)).await, "the app is gone");
     pushctl(&["app", "create", "news", "--data-dir", &data_dir]).await;
     pushctl(&["device", "put", "news", "phone:1", "--data-dir", &data_dir]).await;

@@ -59,7 +59,7 @@ async fn an_app_that_was_removed_by_accident_comes_back_with_new_logins() {
     let text = refused(&store.pushctl(&["app", "backup", APP, file]).await);
     assert!(text.contains("exists already"), "{text}");
 
-    assert!(store.pushctl(&["app", "remove", APP]).await.status.success());
+    assert!(store.pushctl(&["app", "remove", APP, "--yes"]).await.status.success());
     let text = refused(&store.pushctl(&["app", "restore", file]).await);
     assert!(text.contains("--new-logins"), "{text}");
     let restored = store.pushctl(&["app", "restore", file, "--new-logins", "--json"]).await;

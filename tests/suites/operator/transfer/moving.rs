@@ -238,7 +238,7 @@ async fn an_app_that_the_target_has_is_not_touched_and_nothing_is_changed_then()
     assert_eq!(json(&run(&only).await)["apps"][0]["app_id"], "other");
 
     // The name of a removed app: its devices would lose their logins.
-    assert!(at_target(&["app", "remove", APP]).await.status.success());
+    assert!(at_target(&["app", "remove", APP, "--yes"]).await.status.success());
     let text = refused(&run(&flags).await);
     assert!(text.contains("--new-logins"), "{text}");
     let anyway = [&flags[..], &["--new-logins".to_owned()]].concat();
@@ -321,7 +321,7 @@ async fn an_app_that_does_not_arrive_can_be_given_up() {
     };
     let text = refused(&at_target(&["app", "create", APP]).await);
     assert!(text.contains("is on its way here"), "{text}");
-    assert!(at_target(&["app", "remove", APP]).await.status.success());
+    assert!(at_target(&["app", "remove", APP, "--yes"]).await.status.success());
     assert!(at_target(&["app", "create", APP]).await.status.success());
     let shown = json(&at_target(&["app", "show", APP, "--json"]).await);
     assert_eq!(shown["devices"], 0, "{shown}");

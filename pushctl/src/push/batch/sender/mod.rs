@@ -9,12 +9,14 @@ use std::{
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use push_model::codes::PushCode;
-use push_operator::input::NotedLines;
+use push_operator::{
+    client::{Answer, Client},
+    input::NotedLines,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::request::BatchRequest;
-use crate::push::endpoint::{Answer, Endpoint};
 
 /// The most repeats of a request, with the lines that may be sent again, in which none of them is
 /// accepted.
@@ -75,6 +77,8 @@ impl LineAnswer {
 #[derive(Debug, Deserialize)]
 struct Accepted {
     message_id: String,
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 /// The reason why the rest of the file is not sent.
@@ -88,23 +92,20 @@ pub(super) struct Stopped {
 
 /// Sends batch requests one after the other, and counts the outcome of their lines.
 pub(super) struct Sender {
-    endpoint: Endpoint,
+    client: Client,
     pub(super) bar: ProgressBar,
     answers: Option<BufWriter<File>>,
     /// The pause before a retry if the answer names none.
     pause: Duration,
     pub(super) accepted: u64,
     pub(super) rejected: NotedLines,
+    pub(super) warned: NotedLines,
 }
 
 impl Sender {
-    pub(super) fn new(
-        endpoint: Endpoint,
-        bar: ProgressBar,
-        answers: Option<BufWriter<File>>,
-    ) -> Self {
-        let rejected = NotedLines::default();
-        Self { endpoint, bar, answers, pause: RETRY_PAUSE, accepted: 0, rejected }
+    pub(super) fn new(client: Client, bar: ProgressBar, answers: Option<BufWriter<File>>) -> Self {
+        let (rejected, warned) = Default::default();
+        Self { client, bar, answers, pause: RETRY_PAUSE, accepted: 0, rejected, warned }
     }
 
     /// Sends a request, and retries those of its lines that may be retried. If the rest of the file
@@ -115,8 +116,8 @@ impl Sender {
     ) -> anyhow::Result<Option<Stopped>> {
         let mut retries = RETRIES;
         loop {
-            let endpoint = self.endpoint.clone();
-            let sending = move || (endpoint.push_batch(&request.body), request);
+            let client = self.client.clone();
+            let sending = move || (client.push_batch(&request.body), request);
             let (answer, sent) = tokio::task::spawn_blocking(sending).await?;
             let first = sent.line_numbers().next().unwrap_or_default();
             let pause = answer.as_ref().ok().and_then(|answer| answer.retry_after);
@@ -200,6 +201,9 @@ impl Sender {
         for ((index, number), line) in sent.line_numbers().enumerate().zip(lines) {
             if let (200, Some(accepted)) = (line.status, line.result) {
                 self.accepted += 1;
+                for warning in accepted.warnings {
+                    self.warned.add(number, format!("warning: {warning}"));
+                }
                 let id = accepted.message_id;
                 self.write_answer(&json!({ "line": number, "status": 200, "message_id": id }))?;
             } else if may_retry && Retry::after(line.status).is_for(sent, index) {

@@ -99,12 +99,13 @@ async fn push(lines: &str, script: Script) -> (u64, Vec<u64>, Option<String>, Ve
     let url = format!("http://{}", server.address);
     let app = "a".parse().unwrap();
     let mut sender = Sender {
-        endpoint: Endpoint::new(Server::parse(&url).unwrap(), &app, &Secret::generate()),
+        client: Client::new(Server::parse(&url).unwrap(), &app, &Secret::generate()),
         bar: ProgressBar::hidden(),
         answers: None,
         pause: Duration::ZERO,
         accepted: 0,
         rejected: NotedLines::default(),
+        warned: NotedLines::default(),
     };
     let limits = Limits { lines: 100, body: 10_000 };
     let request = BatchRequests::new(lines.as_bytes(), limits).next().unwrap().unwrap();

@@ -64,6 +64,8 @@ struct Setting {
 pub(crate) fn with_flag(command: Command) -> Command {
     let flag = Arg::new(FLAG).long(FLAG).env(VARIABLE).value_name("FILE").global(true);
     let flag = flag.help_heading("Listeners and stop");
+    // The short help of a tool is about one of its commands.
+    let flag = flag.hide_short_help(command.has_subcommands());
     command.arg(flag.help(
         "Read settings from this TOML file: the name of a flag, =, its value. Flags and environment \
          variables take precedence",

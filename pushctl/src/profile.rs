@@ -1,0 +1,96 @@
+//! `pushctl profile`: server and secret of an app, kept for later commands.
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use push_model::ids::AppId;
+use push_operator::profile::{self, Profile, ProfileView};
+
+use crate::{
+    output::{Output, Table},
+    server::{ServerArgs, profile_file},
+};
+
+/// Commands on profiles.
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// Keep the secret of an app that exists, and its server
+    Add {
+        /// The app
+        app_id: AppId,
+        /// The server and the secret
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// List the profiles; no secret is shown
+    List,
+    /// Use this profile for its app from now on
+    Use {
+        /// The profile
+        #[arg(value_parser = profile::name)]
+        name: String,
+    },
+    /// Show a profile without its secret; without a name, the one in use
+    Show {
+        /// The profile
+        #[arg(value_parser = profile::name)]
+        name: Option<String>,
+    },
+    /// Forget a profile. The secret stays valid
+    Remove {
+        /// The profile
+        #[arg(value_parser = profile::name)]
+        name: String,
+    },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If there is no such profile, or the file cannot be read or written, or others can read it.
+pub fn run(command: ProfileCommand, out: Output) -> anyhow::Result<()> {
+    let file = profile_file()?;
+    match command {
+        ProfileCommand::Add { app_id, server } => {
+            let (server, name, secret) = server.to_save(&app_id)?;
+            let secret = secret
+                .context("name the file of the secret with --secret-file, or set PUSH_SECRET")?;
+            let saved = file.change(|all| {
+                all.check_free(&name, &app_id, &server)?;
+                Ok(all.save(&name, Profile::new(app_id, &server, &secret)))
+            })?;
+            print(&saved, out)
+        }
+        ProfileCommand::List => {
+            let all = file.read()?.list();
+            let mut table = Table::new(&["PROFILE", "APP", "SERVER", "IN USE"]);
+            for ProfileView { profile, app_id, server, in_use } in &all {
+                let in_use = if *in_use { "yes" } else { "" }.to_owned();
+                table.row([profile.clone(), app_id.to_string(), server.clone(), in_use]);
+            }
+            out.result(
+                if all.is_empty() { "no profiles".to_owned() } else { table.to_string() },
+                &all,
+            )
+        }
+        ProfileCommand::Use { name } => print(&file.change(|all| all.set_current(&name))?, out),
+        ProfileCommand::Show { name } => print(&file.read()?.show(name.as_deref())?, out),
+        ProfileCommand::Remove { name } => {
+            let removed = file.change(|all| all.remove(&name))?;
+            out.result(format!("profile {name} is forgotten"), &removed)
+        }
+    }
+}
+
+/// Prints a profile.
+pub(crate) fn print(view: &ProfileView, out: Output) -> anyhow::Result<()> {
+    out.result(text(view), view)
+}
+
+/// Describes a profile.
+pub(crate) fn text(view: &ProfileView) -> String {
+    let ProfileView { profile, app_id, server, in_use } = view;
+    let in_use = if *in_use { "yes" } else { "no" };
+    format!(
+        "profile  {profile}\napp      {app_id}\nserver   {server}\nsecret   kept, not shown\nin use   {in_use}"
+    )
+}
