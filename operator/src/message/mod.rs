@@ -1,8 +1,10 @@
 //! Messages: their ledgers, watching and recalling them.
 //!
 //! - `watch`: follows a message until its entry is closed
+//! - `list`: the messages of an app
 //! - `rate`: estimates devices a second and the time left
 
+mod list;
 mod rate;
 mod watch;
 
@@ -23,6 +25,7 @@ use push_model::{
 use push_store::IndexError;
 use serde::Serialize;
 
+pub use self::list::list;
 pub use self::watch::{MessageUpdate, WatchEvent, watch};
 use crate::audit::{Actor, recorded_if};
 
