@@ -9,6 +9,7 @@ mod files;
 mod full_disk;
 mod gone;
 mod keys;
+mod lists;
 mod manual;
 mod redirect;
 mod secrets;
