@@ -1,5 +1,5 @@
-//! Measures the pages of an app's list of messages over many messages. It takes minutes, so it runs only
-//! when it is asked for: `./tests/run index::list_latency --run-ignored all`.
+//! Measures the pages of an app's list of messages over many messages. It takes minutes, so it is ignored:
+//! `test-servers -- cargo nextest run --test suites --run-ignored only list_latency` runs it.
 
 use std::time::{Duration, Instant};
 
