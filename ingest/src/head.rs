@@ -28,6 +28,8 @@ pub(crate) struct Head<'a> {
     pub(crate) is_claim_ignored: bool,
     /// The path as it was sent, without the query.
     pub(crate) path: &'a str,
+    /// The query as it was sent, without its question mark; empty if there is none.
+    pub(crate) query: &'a str,
     pub(crate) authorization: Option<&'a [u8]>,
     pub(crate) content_type: Option<&'a [u8]>,
     pub(crate) content_encoding: Option<&'a [u8]>,
@@ -57,6 +59,7 @@ impl<'a> Head<'a> {
             peer: address,
             is_claim_ignored,
             path: parts.uri.path(),
+            query: parts.uri.query().unwrap_or_default(),
             authorization: header(AUTHORIZATION),
             content_type: header(CONTENT_TYPE),
             content_encoding: header(CONTENT_ENCODING),
@@ -99,6 +102,7 @@ pub(crate) struct OwnedHead {
     method: Method,
     sender: Sender,
     path: Box<str>,
+    query: Box<str>,
     /// The values of [`NEEDED`].
     values: [Option<Box<[u8]>>; NEEDED.len()],
     expects: bool,
@@ -127,6 +131,7 @@ impl OwnedHead {
             method: if is_kept { request.method().clone() } else { Method::GET },
             sender: sender(headers, peer),
             path: if is_kept { uri.path().into() } else { "".into() },
+            query: uri.query().filter(|_| is_kept).unwrap_or_default().into(),
             values: NEEDED.each_ref().map(value),
             expects: headers.contains_key(EXPECT),
             size,
@@ -145,6 +150,7 @@ impl OwnedHead {
             peer: self.sender.address,
             is_claim_ignored: self.sender.is_claim_ignored,
             path: &self.path,
+            query: &self.query,
             authorization,
             content_type,
             content_encoding,

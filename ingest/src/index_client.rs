@@ -70,29 +70,34 @@ pub(crate) struct Subject<'a> {
     app: &'a AppId,
     message: Option<&'a MessageId>,
     client: Option<&'a ClientId>,
+    is_in_ledger: bool,
 }
 
 impl<'a> Subject<'a> {
     pub(crate) fn app(app: &'a AppId) -> Self {
-        Self { app, message: None, client: None }
+        Self { app, message: None, client: None, is_in_ledger: false }
+    }
+
+    pub(crate) fn messages(app: &'a AppId) -> Self {
+        Self { is_in_ledger: true, ..Self::app(app) }
     }
 
     pub(crate) fn message(app: &'a AppId, message: &'a MessageId) -> Self {
-        Self { app, message: Some(message), client: None }
+        Self { message: Some(message), ..Self::messages(app) }
     }
 
     pub(crate) fn device(app: &'a AppId, client: &'a ClientId) -> Self {
-        Self { app, message: None, client: Some(client) }
+        Self { client: Some(client), ..Self::app(app) }
     }
 
     /// Returns the text for a caller whose request the store refused, or did not answer. Messages are in the
     /// ledger, everything else is in the index.
     const fn unavailable(&self, is_refused: bool) -> &'static str {
-        match (self.message, is_refused) {
-            (None, false) => "the device index is unavailable",
-            (None, true) => "the device index takes no changes now",
-            (Some(_), false) => "the ledger is unavailable",
-            (Some(_), true) => "the ledger takes no changes now",
+        match (self.is_in_ledger, is_refused) {
+            (false, false) => "the device index is unavailable",
+            (false, true) => "the device index takes no changes now",
+            (true, false) => "the ledger is unavailable",
+            (true, true) => "the ledger takes no changes now",
         }
     }
 

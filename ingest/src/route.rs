@@ -26,6 +26,10 @@ pub(crate) enum Route<'a> {
     PutDevice(AppResource<'a>),
     GetDevice(AppResource<'a>),
     DeleteDevice(AppResource<'a>),
+    /// `GET /v1/message/{AppID}`
+    ListMessages {
+        app: Cow<'a, str>,
+    },
     /// `GET /v1/message/{AppID}/{message_id}`
     GetMessage(AppResource<'a>),
     RecallMessage(AppResource<'a>),
@@ -75,6 +79,7 @@ pub(crate) struct AppResource<'a> {
 }
 
 const POST_ONLY: &str = "POST";
+const LIST_METHODS: &str = "GET";
 const DEVICE_METHODS: &str = "GET, PUT, DELETE";
 const MESSAGE_METHODS: &str = "GET, DELETE";
 const DESCRIPTION: &str = "/openapi.json";
@@ -102,6 +107,15 @@ impl<'a> Route<'a> {
         match (kind, first, second, third) {
             (Some("broker"), Some(broker), Some(question), None) => {
                 Self::asked_by_broker(broker, question)
+            }
+            // The path `/v1/message/push` is also the list of an app named "push".
+            (Some("message"), Some(app), None, None)
+                if !app.is_empty() && (app != "push" || method == Method::GET) =>
+            {
+                match *method {
+                    Method::GET => Ok(Self::ListMessages { app: decode(app) }),
+                    _ => Err(Rejection::NoSuchMethod(LIST_METHODS)),
+                }
             }
             (Some("message"), Some("push"), app, None) => {
                 Self::push(method, app.unwrap_or_default())
@@ -170,7 +184,7 @@ impl<'a> Route<'a> {
 
     pub(crate) fn app(&self) -> Option<&str> {
         match self {
-            Self::Push { app } | Self::PushBatch { app } => Some(app),
+            Self::Push { app } | Self::PushBatch { app } | Self::ListMessages { app } => Some(app),
             Self::PutDevice(of)
             | Self::GetDevice(of)
             | Self::DeleteDevice(of)
@@ -188,6 +202,7 @@ impl<'a> Route<'a> {
             Self::PutDevice(_) => "put_device",
             Self::GetDevice(_) => "get_device",
             Self::DeleteDevice(_) => "delete_device",
+            Self::ListMessages { .. } => "list_messages",
             Self::GetMessage(_) => "get_message",
             Self::RecallMessage(_) => "recall_message",
             Self::AskedByBroker(..) => "broker",
@@ -294,6 +309,18 @@ mod tests {
             of(&Method::POST, "/v1/message/push/%FF"),
             Ok(Route::Push { app: "\u{fffd}".into() })
         );
+    }
+
+    #[test]
+    fn the_messages_of_an_app_have_a_path() {
+        for app in ["a", "push", "batch"] {
+            let path = format!("/v1/message/{app}");
+            let list = Ok(Route::ListMessages { app: app.into() });
+            assert_eq!(of(&Method::GET, &path), list, "{path}");
+        }
+        let delete = of(&Method::DELETE, "/v1/message/a");
+        assert_eq!(delete, Err(Rejection::NoSuchMethod(LIST_METHODS)));
+        assert_eq!(of(&Method::GET, "/v1/message/"), Err(Rejection::NoSuchPath));
     }
 
     #[test]

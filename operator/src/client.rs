@@ -141,6 +141,20 @@ impl Client {
         tokio::task::spawn_blocking(send).await?
     }
 
+    /// Reads a page of the app's things, as its messages. Returns its result, or `None` if there is no such
+    /// app.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the call.
+    pub async fn list(&self, of: &'static str, query: &str) -> anyhow::Result<Option<Value>> {
+        let (client, path) = (self.clone(), format!("/v1/{of}/{}?{query}", self.app));
+        let send = move || {
+            let answer = client.send("GET", &path, "application/json", None, &[])?;
+            client.result(&answer)
+        };
+        tokio::task::spawn_blocking(send).await?
+    }
+
     fn result(&self, answer: &Answer) -> anyhow::Result<Option<Value>> {
         if answer.http == 404 {
             return Ok(None);

@@ -1,18 +1,19 @@
-//! `GET` and `DELETE /v1/message/{AppID}/{message_id}`: the report of a message, and its recall.
+//! `GET /v1/message/{AppID}`: the messages of an app, newest first. `GET` and `DELETE
+//! /v1/message/{AppID}/{message_id}`: the report of a message, and its recall.
 //!
-//! Both also work for a message that waits in the queue and has no ledger entry yet: its id shows
+//! The calls for one message also work for a message that waits in the queue and has no ledger entry yet: its id shows
 //! that it was accepted, and a recall writes an entry that the worker finds when it begins the
 //! message.
 
 use std::sync::Arc;
 
 use push_boot::audit;
-use push_ledger::{begin_recall, horizon, recall_known};
+use push_ledger::{MessageQuery, begin_recall, horizon, list_messages, recall_known};
 use push_model::{
     app::Scope,
     audit::{Action, AuditEvent},
     ids::MessageId,
-    ledger::{RecallOutcome, Retention},
+    ledger::{ListPlace, MessageState, RecallOutcome, Retention},
     report::Report,
     time::UnixMillis,
     usage::UsageKind,
@@ -20,6 +21,7 @@ use push_model::{
 use push_store::IndexError;
 
 use super::{
+    list_query::ListQuery,
     other_call::{acquire_call, success},
     usage_sync::UsageSync,
 };
@@ -63,6 +65,30 @@ impl MessageHandler {
             }
         };
         success(&report.ok_or(Rejection::Unknown(MESSAGE))?, rate)
+    }
+
+    /// Lists the messages of an app.
+    pub(super) async fn list(&self, app: &str, head: &Head<'_>) -> Result<Reply, Rejection> {
+        let now = UnixMillis::now();
+        let caller = self.logins.authenticate(app, head, Scope::Read, now).await?;
+        let rate = acquire_call(&caller.cached).await?;
+        let (key, id_key) = (caller.key(), &caller.cached.app.id_key);
+        let ListQuery { limit, cursor, state } = ListQuery::parse(head.query)?;
+        let place = |cursor: &str| ListPlace::of_cursor(&key, id_key, cursor);
+        let foreign = "the cursor is not one that this app was answered";
+        let before = cursor
+            .map(|cursor| place(&cursor).ok_or_else(|| Rejection::Illegal(foreign.into())))
+            .transpose()?;
+        let unknown = "state must be accepted, sending, done, recalled or expired";
+        let state = state
+            .map(|state| {
+                MessageState::of_name(&state).ok_or_else(|| Rejection::Illegal(unknown.into()))
+            })
+            .transpose()?;
+        let query = MessageQuery { limit, before, state };
+        let list = list_messages(&*self.index.ledger, &key, &query, now);
+        let page = self.index.ask(Subject::messages(&caller.app), list).await?;
+        success(&page.into_reports(&key, id_key), rate)
     }
 
     pub(super) async fn recall(

@@ -11,15 +11,16 @@
 //! | size | [`RequestBody::read_for`] |
 //! | JSON, fields | [`message`](crate::message) |
 //!
-//! Handlers: `push`, `push_batch`, `device`, `message` (report and recall), and
+//! Handlers: `push`, `push_batch`, `device`, `message` (report, list and recall), and
 //! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is a
 //! file, `openapi.json` beside `src`, and needs no handler. The handlers share `idempotency`,
-//! `other_call`, `request_span`, `sequence`, `size` and `usage_sync`. `login_report` and
+//! `list_query`, `other_call`, `request_span`, `sequence`, `size` and `usage_sync`. `login_report` and
 //! `full_dictionaries` report at intervals what would be too much for each request.
 
 mod device;
 mod full_dictionaries;
 mod idempotency;
+mod list_query;
 mod login_report;
 mod media_type;
 mod message;
@@ -259,6 +260,7 @@ impl Handlers {
             Route::PutDevice(device) => self.devices.put(&device, head, body).await,
             Route::GetDevice(device) => self.devices.get(&device, head).await,
             Route::DeleteDevice(device) => self.devices.delete(&device, head).await,
+            Route::ListMessages { app } => self.messages.list(&app, head).await,
             Route::GetMessage(message) => self.messages.get(&message, head).await,
             Route::RecallMessage(message) => self.messages.recall(&message, head).await,
             Route::AskedByBroker(broker, question) => {

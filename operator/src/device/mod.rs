@@ -1,11 +1,13 @@
 //! The devices of an app: registering, showing, listing and removing them.
 //!
 //! - `import`: many devices from NDJSON
+//! - `list`: the devices, page by page
 //! - `gone`: devices that were removed as gone
 //! - `logins`: what devices log in to the MQTT broker with
 
 mod gone;
 pub mod import;
+mod list;
 mod logins;
 
 use anyhow::{Context as _, bail};
@@ -23,6 +25,7 @@ use serde::Serialize;
 
 pub use self::{
     gone::{Gone, GoneView, gone},
+    list::{DevicePage, list},
     logins::AppLogins,
 };
 use crate::app::check_in_service;

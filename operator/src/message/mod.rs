@@ -2,8 +2,10 @@
 //!
 //! - `watch`: follows a message until its entry is closed
 //! - `remote`: the same through an HTTP endpoint
+//! - `list`: the messages of an app
 //! - `rate`: estimates devices a second and the time left
 
+mod list;
 mod rate;
 pub mod remote;
 mod watch;
@@ -25,6 +27,7 @@ use push_model::{
 use push_store::IndexError;
 use serde::Serialize;
 
+pub use self::list::list;
 pub use self::watch::{MessageUpdate, WatchEvent, watch};
 use crate::audit::{Actor, recorded_if};
 

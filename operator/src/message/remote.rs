@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use push_model::{ids::MessageId, ledger::MessageState, report::Report};
+use push_model::{
+    ids::MessageId,
+    ledger::MessageState,
+    report::{Report, ReportPage},
+};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -17,6 +21,45 @@ use crate::client::Client;
 const MESSAGE: &str = "message";
 /// The longest outage of the server before watching fails.
 const MAX_OUTAGE: Duration = Duration::from_secs(60);
+
+/// The most messages that the server answers in one page.
+const PAGE: usize = 200;
+/// The most pages that one list reads, so that a state that few messages are in ends it, too.
+const MOST_PAGES: usize = 100;
+
+/// Lists the messages that a worker has begun: at most `limit`, behind the page that ended with this cursor.
+/// There may be fewer, although the list goes on, if few are in the state that is asked for.
+///
+/// # Errors
+/// If the cursor is not one of the app's messages, or the server did not answer.
+pub async fn list(
+    client: &Client,
+    limit: usize,
+    cursor: Option<&str>,
+    state: Option<MessageState>,
+) -> anyhow::Result<ReportPage> {
+    let mut all = ReportPage { messages: Vec::new(), next_cursor: cursor.map(str::to_owned) };
+    for _ in 0..MOST_PAGES {
+        let missing = limit.saturating_sub(all.messages.len()).min(PAGE);
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("limit", &missing.to_string());
+        if let Some(cursor) = &all.next_cursor {
+            query.append_pair("cursor", cursor);
+        }
+        if let Some(state) = state {
+            query.append_pair("state", state.name());
+        }
+        let no_page = || format!("{} answered with no list of messages", client.server());
+        let result = client.list(MESSAGE, &query.finish()).await?.with_context(no_page)?;
+        let page: ReportPage = serde_json::from_value(result).with_context(no_page)?;
+        all.messages.extend(page.messages);
+        all.next_cursor = page.next_cursor;
+        if all.next_cursor.is_none() || all.messages.len() >= limit {
+            break;
+        }
+    }
+    Ok(all)
+}
 
 /// Shows the ledger of a message.
 ///

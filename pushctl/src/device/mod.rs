@@ -1,11 +1,13 @@
-//! `pushctl device`: registers, imports, exports, shows and removes the devices of an app, lists those that
+//! `pushctl device`: registers, imports, exports, lists, shows and removes the devices of an app, lists those that
 //! are gone, prints their MQTT logins and listens as one.
 //!
+//! - `list`: prints a page of devices
 //! - `gone`: prints devices that were removed as gone
 //! - `listen`: the command that listens
 //! - `remote`: single devices, through the HTTP endpoint of a server
 
 mod gone;
+mod list;
 pub mod listen;
 pub(crate) mod remote;
 
@@ -67,6 +69,18 @@ pub enum DeviceCommand {
     Export {
         /// The app
         app_id: AppId,
+    },
+    /// List devices, some at a time, in the order in which the index has them
+    List {
+        /// The app
+        app_id: AppId,
+        /// At most so many
+        #[arg(long, value_name = "N", default_value_t = 50,
+            value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+        /// Go on behind the page that ended with this cursor
+        #[arg(long)]
+        cursor: Option<String>,
     },
     /// Register or replace one device
     Put(PutArgs),
@@ -187,6 +201,11 @@ pub async fn run(
             import_file(&app_id, &file, import_memory, index, out).await
         }
         DeviceCommand::Export { app_id } => export(&app_id, &**index, out).await,
+        DeviceCommand::List { app_id, limit, cursor } => {
+            let limit = usize::try_from(limit)?;
+            let page = device::list(&**index, &app_id, limit, cursor.as_deref()).await?;
+            list::print(&page, out)
+        }
         DeviceCommand::Put(args) => {
             let OneArgs { app_id, client_id, .. } = &args.one;
             let stored = device::put(&**index, app_id, client_id.clone(), args.draft()).await?;

@@ -1,4 +1,4 @@
-//! `pushctl message`: shows, watches and recalls messages, in the stores or through a server.
+//! `pushctl message`: lists, shows, watches and recalls messages, in the stores or through a server.
 
 mod watch;
 
@@ -7,8 +7,8 @@ use clap::Subcommand;
 use push_boot::engines::Stores;
 use push_model::{
     ids::{AppId, MessageId},
-    ledger::{Outcomes, Retention},
-    report::Report,
+    ledger::{MessageState, Outcomes, Retention},
+    report::{Report, ReportPage},
 };
 use push_operator::{
     audit::Actor,
@@ -18,11 +18,16 @@ use push_operator::{
 
 use self::watch::WatchArgs;
 pub(crate) use self::watch::{Following, follow};
-use crate::{output::Output, server::ServerArgs};
+use crate::{
+    output::{Output, Table},
+    server::ServerArgs,
+};
 
 /// Commands on a message.
 #[derive(Debug, Subcommand)]
 pub enum MessageCommand {
+    /// List the messages of an app that a worker has begun, the newest first
+    List(ListArgs),
     /// Show its ledger: the number of devices targeted, sent, failed, expired, recalled, pending
     Show(MessageArgs),
     /// Follow its progress until it is closed; then show its ledger
@@ -31,6 +36,25 @@ pub enum MessageCommand {
     Watch(WatchArgs),
     /// Stop sending it
     Recall(MessageArgs),
+}
+
+/// Some messages of an app, and the server to ask.
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// The app
+    app_id: AppId,
+    /// Only messages in this state: accepted, sending, done, recalled or expired
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Option<MessageState>,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 50,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+    /// Go on behind the page that ended with this cursor
+    #[arg(long)]
+    cursor: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// A message, and the server to ask.
@@ -54,21 +78,22 @@ pub enum Source {
 }
 
 impl MessageCommand {
-    fn args(&self) -> &MessageArgs {
-        match self {
-            Self::Show(args) | Self::Recall(args) => args,
-            Self::Watch(args) => args.message(),
-        }
-    }
-
     /// Returns the app.
     pub(crate) fn app_id(&self) -> &AppId {
-        &self.args().app_id
+        match self {
+            Self::List(args) => &args.app_id,
+            Self::Show(args) | Self::Recall(args) => &args.app_id,
+            Self::Watch(args) => &args.message().app_id,
+        }
     }
 
     /// Returns the flags about the server.
     pub(crate) fn server(&self) -> &ServerArgs {
-        &self.args().server
+        match self {
+            Self::List(args) => &args.server,
+            Self::Show(args) | Self::Recall(args) => &args.server,
+            Self::Watch(args) => &args.message().server,
+        }
     }
 }
 
@@ -83,6 +108,16 @@ pub async fn run(
     out: Output,
 ) -> anyhow::Result<()> {
     match command {
+        MessageCommand::List(ListArgs { app_id, state, limit, cursor, .. }) => {
+            let (limit, cursor) = (usize::try_from(limit)?, cursor.as_deref());
+            let page = match source {
+                Source::Server(client) => remote::list(client, limit, cursor, state).await?,
+                Source::Stores(stores, _) => {
+                    message::list(stores, &app_id, limit, cursor, state).await?
+                }
+            };
+            print_list(&page, out)
+        }
         MessageCommand::Show(MessageArgs { app_id, message_id, .. }) => match source {
             Source::Server(client) => {
                 let report = remote::show(client, &message_id).await?;
@@ -128,6 +163,34 @@ fn check_reached(report: &Report) -> anyhow::Result<()> {
         report.targeted
     );
     Ok(())
+}
+
+fn state(text: &str) -> Result<MessageState, String> {
+    MessageState::of_name(text).ok_or_else(|| {
+        format!("must be one of {}", MessageState::ALL.map(MessageState::name).join(", "))
+    })
+}
+
+fn print_list(page: &ReportPage, out: Output) -> anyhow::Result<()> {
+    let mut table =
+        Table::new(&["ACCEPTED", "STATE", "TARGETED", "SENT", "FAILED", "EXPIRED", "MESSAGE"]);
+    for report in &page.messages {
+        let Outcomes { sent, failed, expired, .. } = &report.outcomes;
+        table.row([
+            report.accepted_at.to_string(),
+            report.state.name().to_owned(),
+            report.targeted.to_string(),
+            sent.to_string(),
+            failed.values().sum::<u64>().to_string(),
+            expired.to_string(),
+            report.message_id.to_string(),
+        ]);
+    }
+    if let Some(cursor) = page.next_cursor.as_ref().filter(|_| !out.json) {
+        out.note(format_args!("there are more: --cursor {cursor}"));
+    }
+    let text = if page.messages.is_empty() { "no messages".to_owned() } else { table.to_string() };
+    out.result(text, page)
 }
 
 fn text(report: &Report) -> String {

@@ -15,11 +15,11 @@ use push_model::{
 };
 use push_store::{IndexError, Store};
 
-use crate::OpenBroadcasts;
+use crate::{EntryLists, OpenBroadcasts};
 
 /// The progress and the outcome of each message.
 #[async_trait]
-pub trait Ledger: LedgerBounds + OpenBroadcasts + Store {
+pub trait Ledger: LedgerBounds + OpenBroadcasts + EntryLists + Store {
     /// Begins the entry of a message, or returns the one that is there. It is replaced if it
     /// belongs to the job that [`NewEntry::replaces`] names.
     ///

@@ -4,11 +4,13 @@
 //! no step touches both.
 //!
 //! - `ledger`: [`Ledger`] and [`LedgerBounds`]. `broadcasts`: [`OpenBroadcasts`].
+//! - `list`: [`EntryLists`], and the pages of an app's messages.
 //! - `recall` recalls a message and answers when every worker knows.
 //! - The engines are [`redis`] and [`sqlite`], over [`push_store`].
 
 mod broadcasts;
 mod ledger;
+mod list;
 mod recall;
 pub mod redis;
 pub mod sqlite;
@@ -16,5 +18,6 @@ pub mod sqlite;
 pub use self::{
     broadcasts::{MAX_LISTED, OpenBroadcasts},
     ledger::{Ledger, LedgerBounds},
+    list::{EntryLists, EntryPage, MOST_EXAMINED, MessagePage, MessageQuery, list_messages},
     recall::{begin_recall, horizon, recall_everywhere, recall_known},
 };

@@ -11,11 +11,12 @@
 //!
 //! The others belong to no subject: `ids`, `time`, `text`, `namespace`, `audit` (the audit trail's
 //! events), `trace_parent` (the place of a message in a trace), `causes` (errors with their
-//! causes).
+//! causes), `cursor` (where the next page of a list begins).
 
 mod apps;
 pub mod audit;
 pub mod causes;
+pub mod cursor;
 mod devices;
 pub mod ids;
 mod messages;

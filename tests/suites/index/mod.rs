@@ -5,6 +5,7 @@ mod apps;
 mod devices;
 mod engines;
 mod ledger;
+mod list_latency;
 mod redis_only;
 mod support;
 mod targeting;
@@ -153,6 +154,13 @@ suite! {
             a_quiet_app_keeps_its_history_while_a_loud_one_overflows_the_ledger,
             thousands_of_made_up_ids_of_one_page_cost_their_own_app_only,
             an_app_sees_no_entry_of_an_earlier_one_of_its_name;
+        lists:
+            messages_are_listed_newest_first_without_gap_or_repeat_while_others_begin,
+            a_loud_app_hides_no_message_of_a_quiet_one,
+            a_message_is_listed_once_whatever_becomes_of_it,
+            a_page_of_one_state_is_bounded_and_goes_on,
+            an_early_recall_is_listed_when_a_worker_begins_the_message,
+            evicted_messages_leave_the_list;
         history:
             an_evicted_message_is_not_taken_for_one_that_waits,
             an_id_from_the_future_hides_no_message_that_waits,

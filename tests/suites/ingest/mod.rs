@@ -7,6 +7,7 @@ mod devices;
 mod fields;
 mod http2;
 mod limits;
+mod message_list;
 mod outages;
 mod random;
 mod secrets;

@@ -33,6 +33,7 @@ fn calls() -> Vec<(Request, Scope)> {
         (Request::new("GET", &device, ""), Scope::Devices),
         (Request::new("DELETE", &device, ""), Scope::Devices),
         (Request::new("GET", &message, ""), Scope::Read),
+        (Request::new("GET", &format!("/v1/message/{APP}"), ""), Scope::Read),
         (Request::new("DELETE", &message, ""), Scope::Recall),
     ]
 }

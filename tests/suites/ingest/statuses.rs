@@ -29,8 +29,16 @@ const NOT_ON_PURPOSE: [(&str, u16); 1] = [
 ];
 
 /// The operations that carry a secret of the app.
-const OF_AN_APP: [&str; 7] =
-    ["push", "pushBatch", "getMessage", "recallMessage", "putDevice", "getDevice", "deleteDevice"];
+const OF_AN_APP: [&str; 8] = [
+    "push",
+    "pushBatch",
+    "listMessages",
+    "getMessage",
+    "recallMessage",
+    "putDevice",
+    "getDevice",
+    "deleteDevice",
+];
 const WITH_A_BODY: [&str; 3] = ["push", "pushBatch", "putDevice"];
 
 /// Operations with requests that `ingest` serves, unless a part of them is replaced.
@@ -75,6 +83,7 @@ impl Served {
         let mut served = vec![
             ("push", push),
             ("pushBatch", with_secret(batch)),
+            ("listMessages", with_secret(Request::new("GET", &format!("/v1/message/{APP}"), ""))),
             ("getMessage", with_secret(Request::new("GET", &message, ""))),
             ("recallMessage", with_secret(Request::new("DELETE", &message, ""))),
             ("putDevice", with_secret(put)),
@@ -203,7 +212,7 @@ fn to_what_is_not_there(service: &Service) -> Vec<(&'static str, Request)> {
     let device = format!("/v1/device/{APP}/phone-2");
     [
         ("push", "POST", "/v1/message/"),
-        ("pushBatch", "POST", "/v1/message/batch"),
+        ("listMessages", "GET", "/v1/message/"),
         ("putDevice", "PUT", "/v1/device/"),
         ("getMessage", "GET", &message),
         ("recallMessage", "DELETE", &message),

@@ -10,6 +10,7 @@ mod full_disk;
 mod gone;
 mod help;
 mod keys;
+mod lists;
 mod manual;
 mod push;
 mod redirect;

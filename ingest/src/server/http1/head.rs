@@ -11,7 +11,10 @@ use std::mem::MaybeUninit;
 
 use http::Method;
 
-use super::{host::is_host, target::path};
+use super::{
+    host::is_host,
+    target::{path, query},
+};
 use crate::{
     client::{Peer, Sender},
     head::Head,
@@ -192,6 +195,7 @@ impl<'a> Fields<'a> {
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| Rejection::NotHttp)?;
         Ok(Head {
             path: path(&method, target).ok_or(Rejection::NotHttp)?,
+            query: query(target),
             method,
             peer: sender.address,
             is_claim_ignored: sender.is_claim_ignored,

@@ -23,6 +23,11 @@ pub(super) fn path<'a>(method: &Method, target: &'a str) -> Option<&'a str> {
     }
 }
 
+/// The query of a target that has a path; empty if there is none.
+pub(super) fn query(target: &str) -> &str {
+    target.split_once('?').map_or("", |(_, query)| query)
+}
+
 /// The path of a target in absolute form, which proxies send.
 fn absolute(target: &str) -> Option<&str> {
     let has_scheme = |scheme: &&str| {
@@ -66,6 +71,9 @@ mod tests {
             ("/a?\"", None),
         ] {
             assert_eq!(path(&Method::GET, target), expected, "{target}");
+        }
+        for (target, expected) in [("/a?b?c", "b?c"), ("/a", ""), ("http://push?a", "a")] {
+            assert_eq!(query(target), expected, "{target}");
         }
         assert_eq!(path(&Method::CONNECT, "push:443"), Some(""));
         assert_eq!(path(&Method::CONNECT, "/"), None);

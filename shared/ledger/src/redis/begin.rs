@@ -6,6 +6,7 @@ use push_model::ledger::{Entry, NewEntry, PartitionState, Plan, eviction_mark, r
 use push_store::{IndexError, redis::keys::MessageKeys};
 
 use super::{
+    list::ListMember,
     records::{PageLifetime, Swap, Swapped},
     stored_entry::{StoredEntry, TRIES, contended, corrupt, decode},
 };
@@ -22,7 +23,8 @@ fn beginning(keys: &MessageKeys, new: &NewEntry) -> Swap {
     let head = record::head(new.dedup_nonce, &state, false);
     let behind = record::times(&new.message_id, new.accepted_at, new.expires_at);
     let keep = PageLifetime::until(new.keep_until);
-    Swap { behind, keep, ..Swap::of(keys, Vec::new(), head) }
+    let listed = Some(ListMember::of_record(keys, new));
+    Swap { behind, keep, listed, ..Swap::of(keys, Vec::new(), head) }
 }
 
 impl RedisLedger {

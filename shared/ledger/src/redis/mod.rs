@@ -15,6 +15,7 @@
 //!
 //! - [`begin`], [`advance`], [`recall`]: the calls that change an entry in either form.
 //! - [`eviction`]: keeps the ledger within its bound.
+//! - [`list`]: the list of an app's entries, newest first.
 //! - `stored_entry`: what the calls read: no entry, a record, or an expanded entry.
 //! - `broadcasts`: the list of open broadcasts. `scripts`: the Lua scripts.
 
@@ -23,6 +24,7 @@ mod begin;
 mod broadcasts;
 mod eviction;
 mod expanded;
+mod list;
 mod recall;
 mod records;
 mod scripts;

@@ -1,7 +1,10 @@
 //! Entries as records, many to a page: each change is a compare-and-swap, and changes that are made
 //! at the same time are coalesced into one script call a page.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use futures::future::join_all;
 use push_model::{ids::PageField, ledger::record, time::UnixMillis};
@@ -15,7 +18,7 @@ use push_store::{
 };
 use redis::Value;
 
-use super::stored_entry::KEEP_AT_LEAST;
+use super::{list::ListMember, stored_entry::KEEP_AT_LEAST};
 use crate::redis::{RedisLedger, scripts::Scripts};
 
 /// The longest record, in bytes. Redis stores a hash packed while no value of it is longer than
@@ -39,6 +42,8 @@ pub(super) struct Swap {
     pub(super) keep: PageLifetime,
     /// The mark with which a record does not begin if it is among those of evicted entries.
     pub(super) unless_evicted: Option<u64>,
+    /// The member by which its app's list of entries finds a record that begins.
+    pub(super) listed: Option<ListMember>,
 }
 
 /// The changes that one script call can make.
@@ -70,7 +75,8 @@ impl Swap {
         let MessageKeys { page, field, .. } = keys;
         let (page, field) = (page.clone(), *field);
         let (behind, keep) = (Vec::new(), PageLifetime::default());
-        Self { page, field, expected, head, behind, keep, unless_evicted: None }
+        let (unless_evicted, listed) = (None, None);
+        Self { page, field, expected, head, behind, keep, unless_evicted, listed }
     }
 
     /// It begins a record if that has a valid length, as `begin_records.lua` requires.
@@ -174,9 +180,26 @@ async fn swap_page(
         }
         swap
     } else {
-        let mut begin = context.scripts.begin_records.call(&[page, &pages, &evicted]);
+        let mut members = BTreeMap::<_, BTreeSet<&[u8]>>::new();
+        for Swap { field, listed, .. } in &swaps {
+            if let Some(ListMember { list, member }) = listed {
+                members.entry((*list, field.app())).or_default().insert(member);
+            }
+        }
+        let lists: Vec<String> = members
+            .keys()
+            .map(|(list, app)| StripeKeys::entry_list_of(page, *list, *app))
+            .collect();
+        let keys = [page, &pages, &evicted].into_iter().chain(lists.iter().map(String::as_str));
+        let mut begin = context.scripts.begin_records.call(&keys.collect::<Vec<_>>());
         let marks: Vec<u64> = swaps.iter().filter_map(|swap| swap.unless_evicted).collect();
         begin.arg(until).arg(at_least).arg(&record::STUB).arg(marks.len()).arg(marks);
+        for members in members.into_values() {
+            begin.arg(members.len());
+            for member in members {
+                begin.arg(0).arg(member);
+            }
+        }
         for Swap { field, head, behind, .. } in swaps {
             begin.arg(&field.0).arg([head.as_slice(), behind].concat());
         }

@@ -13,6 +13,7 @@
 mod apps;
 mod broadcasts;
 mod eviction;
+mod list;
 mod message_rows;
 mod records;
 mod rows;

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     AppId,
-    pages::{self, AppTag, AudienceKind, LedgerPage, PageField},
+    pages::{self, AppTag, AudienceKind, LedgerPage, PageField, PageSpan},
 };
 use crate::{app::AppKey, id_key::IdKey, time::UnixMillis};
 
@@ -99,6 +99,11 @@ impl MessageId {
     /// The kind of the message's audience, read from the id; none for a derived one.
     pub fn audience_kind(&self) -> Option<AudienceKind> {
         pages::audience_kind(&self.0)
+    }
+
+    /// The span of the ids on its page, read from the id; none for a derived one.
+    pub fn page_span(&self) -> Option<PageSpan> {
+        pages::page_span(&self.0)
     }
 
     /// The page on which the ledger keeps the record of an app's message, and the record's field

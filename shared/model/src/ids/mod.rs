@@ -14,5 +14,5 @@ mod pages;
 pub use self::{
     message_id::{MessageId, Origin},
     names::{AppId, BadId, ClientId, SecretName},
-    pages::{AppTag, AudienceKind, LedgerPage, PageField, Window},
+    pages::{AppTag, AudienceKind, LedgerPage, PageField, PageSpan, Window},
 };

@@ -7,12 +7,17 @@
 //! pushes that are published together. So the issuer fills pages: up to 100 ids in a row have the
 //! same 24 random bits, and these bits together with the window of the id's time are the page.
 //!
+//! An app's messages are listed by pages ([`PageSpan`]), so to find the newest ones it must be known
+//! which time a page covers. The issuer begins a new page when the page's span is over, and puts the
+//! span into the id. It chooses the span by the time in which the page before was filled: so few pages
+//! cover the same time, however fast they are filled.
+//!
 //! In bytes 0 to 15 of the id (RFC 9562, version 7):
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0–5 | Unix time in milliseconds |
-//! | 6 | version, four random bits |
+//! | 6 | version, two random bits, the span of the page |
 //! | 7, 9, 10 | the page |
 //! | 8 | variant, five random bits, and whether it is a broadcast |
 //! | 11 | the id's number on its page, so that no two ids of one issuer are equal |
@@ -35,6 +40,10 @@ const WINDOW_BITS: u32 = 20;
 /// (`hash-max-listpack-entries`); the difference is for ids of other issuers with the same random
 /// bits.
 const PAGE_IDS: u8 = 100;
+
+/// An id that comes when its page has fewer ids than this at the end of its span makes the span of the
+/// next page longer.
+const FEW_IDS: u8 = 25;
 
 /// UUID version 7, in byte 6.
 const VERSION: u8 = 0x70;
@@ -59,22 +68,75 @@ static FILLING: [Mutex<Filling>; 2] = [const { Mutex::new(Filling::NONE) }; 2];
 
 struct Filling {
     page: [u8; 3],
-    window: Window,
+    span: PageSpan,
+    /// The end of the span.
+    end: UnixMillis,
+    begun: UnixMillis,
     issued: u8,
 }
 
 impl Filling {
-    const NONE: Self = Self { page: [0; 3], window: Window(0), issued: PAGE_IDS };
+    const NONE: Self = Self {
+        page: [0; 3],
+        span: PageSpan::LONGEST,
+        end: UnixMillis(0),
+        begun: UnixMillis(0),
+        issued: 0,
+    };
 
     /// The page of the next id, and how many ids it has so far.
     fn next(&mut self, now: UnixMillis) -> ([u8; 3], u8) {
-        let window = Window::of(now);
-        if self.issued >= PAGE_IDS || self.window != window {
-            *self = Self { page: rand::rng().random(), window, issued: 0 };
+        let is_full = self.issued >= PAGE_IDS;
+        if is_full || self.end != self.span.end(now) {
+            let span = match is_full {
+                true => PageSpan::for_pages_filled_in(now.0.saturating_sub(self.begun.0)),
+                false if self.issued < FEW_IDS => self.span.longer(),
+                false => self.span,
+            };
+            let (page, end) = (rand::rng().random(), span.end(now));
+            *self = Self { page, span, end, begun: now, issued: 0 };
         }
         let number = self.issued;
         self.issued += 1;
         (self.page, number)
+    }
+}
+
+/// The length of the time that the ids of a page cover, at most; the time begins at a multiple of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageSpan(u8);
+
+impl PageSpan {
+    /// Lengths in milliseconds, as powers of two: 128 ms, 2 s, 33 s, and the window.
+    const BITS: [u32; 4] = [7, 11, 15, WINDOW_BITS];
+
+    /// All spans, the shortest first.
+    pub const ALL: [Self; 4] = [Self(0), Self(1), Self(2), Self(3)];
+
+    const LONGEST: Self = Self(3);
+
+    /// The span of pages that are filled in so many milliseconds: half of it at most, if there is one.
+    fn for_pages_filled_in(millis: u64) -> Self {
+        let is_long = |span: &Self| 1 << span.bits() >= millis.saturating_mul(2);
+        Self::ALL.into_iter().find(is_long).unwrap_or(Self::LONGEST)
+    }
+
+    fn longer(self) -> Self {
+        Self::ALL.into_iter().find(|span| *span > self).unwrap_or(Self::LONGEST)
+    }
+
+    fn bits(self) -> u32 {
+        Self::BITS.get(usize::from(self.0)).copied().unwrap_or(WINDOW_BITS)
+    }
+
+    /// The index in [`PageSpan::ALL`].
+    pub const fn index(self) -> u8 {
+        self.0
+    }
+
+    /// When the span that contains this time is over.
+    pub fn end(self, time: UnixMillis) -> UnixMillis {
+        UnixMillis(((time.0 >> self.bits()) + 1) << self.bits())
     }
 }
 
@@ -85,11 +147,14 @@ pub(super) fn next_id(now: UnixMillis, kind: AudienceKind) -> Uuid {
         AudienceKind::Named => (named, 0),
         AudienceKind::Broadcast => (broadcasts, BROADCAST),
     };
-    let (page, number) = filling.lock().unwrap_or_else(PoisonError::into_inner).next(now);
+    let mut filling = filling.lock().unwrap_or_else(PoisonError::into_inner);
+    let (page, number) = filling.next(now);
+    let PageSpan(span) = filling.span;
+    drop(filling);
     let [_, _, t0, t1, t2, t3, t4, t5] = now.0.to_be_bytes();
     let [r0, r1]: [u8; 2] = rand::rng().random();
     let [p0, p1, p2] = page;
-    let (r0, r1) = (VERSION | r0 & 0x0f, VARIANT | r1 & 0x3e | bit);
+    let (r0, r1) = (VERSION | r0 & 0x0c | span, VARIANT | r1 & 0x3e | bit);
     Uuid::from_bytes([t0, t1, t2, t3, t4, t5, r0, p0, r1, p1, p2, number, 0, 0, 0, 0])
 }
 
@@ -187,6 +252,11 @@ pub(super) fn id_at(page: LedgerPage, PageField([t3, t4, t5, a, b, c, ..]): Page
     }
 }
 
+/// The span of the id's page, if the id was issued and not derived.
+pub(super) fn page_span(id: &Uuid) -> Option<PageSpan> {
+    (id.get_version_num() == 7).then_some(PageSpan(id.as_bytes()[6] & 3))
+}
+
 /// The kind of the audience, if the id was issued and not derived.
 pub(super) fn audience_kind(id: &Uuid) -> Option<AudienceKind> {
     let is_broadcast = id.as_bytes()[8] & BROADCAST != 0;
@@ -227,6 +297,29 @@ mod tests {
         let end_of_window = UnixMillis((1 << WINDOW_BITS) - 1);
         assert_eq!(filling.next(end_of_window), (first, 1));
         assert_eq!(filling.next(UnixMillis(1 << WINDOW_BITS)).1, 0);
+    }
+
+    #[test]
+    fn few_pages_cover_the_same_time_however_fast_ids_are_issued() {
+        for millis_for_ten in [1, 10, 100, 1000, 10_000] {
+            let (mut filling, mut pages) = (Filling::NONE, BTreeMap::<[u8; 3], Vec<u64>>::new());
+            let mut spans = BTreeMap::new();
+            for number in 0..5000 {
+                let now = UnixMillis((1 << 30) + number * millis_for_ten / 10);
+                let (page, _) = filling.next(now);
+                pages.entry(page).or_default().push(now.0);
+                assert!(filling.span.end(now) == filling.end, "the span covers its ids");
+                spans.insert(page, (filling.span, filling.end));
+            }
+            let mut together = BTreeMap::<_, u32>::new();
+            spans.values().for_each(|span| *together.entry(span).or_default() += 1);
+            assert!(together.values().all(|pages| *pages <= 35), "{millis_for_ten}: {together:?}");
+            assert!(
+                pages.len() <= 5000 / usize::from(FEW_IDS),
+                "{millis_for_ten}: {}",
+                pages.len()
+            );
+        }
     }
 
     #[test]

@@ -39,6 +39,16 @@ pub struct Report {
     pub retried: Retried,
 }
 
+/// A page of an app's messages, the newest first, as it is answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportPage {
+    /// The messages.
+    pub messages: Vec<Report>,
+    /// The cursor of the next page; absent at the end of the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
 /// Time after the expiry of its message in which an entry may still be open. After that it is
 /// overdue: the ledger lost the writes that would have closed it, or no worker ran for so long.
 pub const OVERDUE_AFTER: Duration = Duration::from_mins(30);

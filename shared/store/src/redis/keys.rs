@@ -31,6 +31,9 @@
 //! | `push:{l/7}:k` | list: the same, for pages that were read by an eviction round and have entries left |
 //! | `push:{l/7}:e` | list: the marks of entries of this stripe that were evicted lately, the last first, so that their jobs do not begin again |
 //! | `push:{l/7}:h` | hash: an app's tag → the latest time of acceptance among its entries of this stripe that were evicted to keep the ledger within its bound; `*` → the same for apps without a field |
+//! | `push:{l/7}:n0.<tag>` to `push:{l/7}:n3.<tag>` | sorted set: the pages of stripe 7 with entries of pushes of the app with this tag to named devices, for each [`PageSpan`]; a member is when the span is over and the page's bits, and the empty member says that older ones were removed |
+//! | `push:{l/7}:n.<tag>` | sorted set: the same for entries that are not found by their page; a member is the time of acceptance and the id without the checksum |
+//! | `push:{l/7}:a.<tag>` | sorted set: the same for broadcasts |
 //! | `push:{l/7}:m<id>.<tag>` | hash: the expanded ledger entry of a message, by its id without the checksum and the tag of its app |
 //! | `push:ledger` | hash: what the ledger held when it was last measured, and its bound |
 //! | `push:ledger:turn` | string: the program that holds the lease for measuring the ledger; expires after some seconds |
@@ -55,7 +58,7 @@
 use push_model::{
     app::AppKey,
     attributes::Attribute,
-    ids::{AppTag, AudienceKind, LedgerPage, MessageId, PageField, Window},
+    ids::{AppTag, AudienceKind, LedgerPage, MessageId, PageField, PageSpan, Window},
     time::UnixMillis,
 };
 
@@ -190,10 +193,7 @@ impl Keys {
         };
         let StripeKeys { base } = self.stripe(stripe);
         let page = match page {
-            LedgerPage::Shared(kind, Window(window), [_, a, b]) => {
-                let mark = if kind == AudienceKind::Broadcast { BROADCAST_MARK } else { "" };
-                format!("{base}:p{mark}{window:x}.{a:02x}{b:02x}")
-            }
+            LedgerPage::Shared(kind, window, [_, a, b]) => shared_page(&base, kind, window, [a, b]),
             LedgerPage::Own(_) => format!("{base}:p{message}"),
         };
         MessageKeys { page, field, message: *message }
@@ -233,6 +233,23 @@ impl DictionaryKeys {
 /// masters, so that the masters share the ledger evenly.
 pub const STRIPES: std::ops::RangeInclusive<u8> = 0..=u8::MAX;
 
+/// A list of entries of an app in one stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryList {
+    /// Pages with entries of pushes to named devices.
+    Pages(PageSpan),
+    /// Further pushes to named devices, one by one.
+    Named,
+    /// Broadcasts, one by one.
+    Broadcasts,
+}
+
+impl EntryList {
+    pub fn all() -> impl Iterator<Item = Self> {
+        PageSpan::ALL.into_iter().map(Self::Pages).chain([Self::Named, Self::Broadcasts])
+    }
+}
+
 /// Names the keys of one stripe of the ledger.
 #[derive(Debug, Clone)]
 pub struct StripeKeys {
@@ -257,6 +274,21 @@ impl StripeKeys {
     /// The list of the pages that a round has read and that have entries left.
     pub fn kept_pages(&self) -> String {
         format!("{}:k", self.base)
+    }
+
+    /// A list of the entries of the app with this tag.
+    pub fn entry_list(&self, list: EntryList, app: AppTag) -> String {
+        entry_list(&self.base, list, app)
+    }
+
+    /// The same list, of the stripe that has the page with this key.
+    pub fn entry_list_of(page: &str, list: EntryList, app: AppTag) -> String {
+        entry_list(stripe_of(page), list, app)
+    }
+
+    /// The page with the ids of pushes to named devices that have this window and these bits.
+    pub fn named_page(&self, window: Window, bits: [u8; 2]) -> String {
+        shared_page(&self.base, AudienceKind::Named, window, bits)
     }
 
     /// The expanded entry whose stub is in this field of a page of the stripe.
@@ -288,6 +320,28 @@ impl StripeKeys {
 /// The base of the keys of a stripe, from the key of one of its pages.
 fn stripe_of(page: &str) -> &str {
     page.rsplit_once(":p").map_or(page, |(stripe, _)| stripe)
+}
+
+fn shared_page(
+    stripe: &str,
+    kind: AudienceKind,
+    Window(window): Window,
+    [a, b]: [u8; 2],
+) -> String {
+    let mark = if kind == AudienceKind::Broadcast { BROADCAST_MARK } else { "" };
+    format!("{stripe}:p{mark}{window:x}.{a:02x}{b:02x}")
+}
+
+fn entry_list(stripe: &str, list: EntryList, AppTag(tag): AppTag) -> String {
+    let mut key = match list {
+        EntryList::Pages(span) => format!("{stripe}:n{}.", span.index()),
+        EntryList::Named => format!("{stripe}:n."),
+        EntryList::Broadcasts => format!("{stripe}:a."),
+    };
+    for byte in tag {
+        key.push_str(&format!("{byte:02x}"));
+    }
+    key
 }
 
 fn expanded_entry(stripe: &str, message: &MessageId, field: PageField) -> String {

@@ -173,9 +173,12 @@ CREATE TABLE begun (
     app INTEGER NOT NULL,
     id BLOB NOT NULL,
     record BLOB NOT NULL,
+    -- When the message was accepted, if its id was derived: that of an issued id says so itself.
+    at INTEGER,
     cost INTEGER AS ((length(record) + 25) * 107 / 100),
     PRIMARY KEY (app, id)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX begun_derived ON begun (app, at, id) WHERE at IS NOT NULL;
 -- Closed entries with an issued id, which sorts by time.
 CREATE TABLE finished (
     app INTEGER NOT NULL,
@@ -190,10 +193,13 @@ CREATE TABLE finished_derived (
     number INTEGER NOT NULL,
     id BLOB NOT NULL,
     record BLOB NOT NULL,
-    cost INTEGER AS (length(record) + 63),
+    -- When the message was accepted.
+    at INTEGER NOT NULL,
+    cost INTEGER AS (length(record) + 112),
     PRIMARY KEY (app, number),
     UNIQUE (app, id)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX finished_derived_at ON finished_derived (app, at, id);
 -- Entries that do not fit into a record.
 CREATE TABLE message (
     row INTEGER PRIMARY KEY,
@@ -211,11 +217,14 @@ CREATE TABLE message (
     retried TEXT NOT NULL DEFAULT '{}',
     -- 1 if every partition has ended and no device is pending.
     closed INTEGER NOT NULL DEFAULT 0,
+    -- 1 if the id was derived: it is not of version 7.
+    is_derived INTEGER AS (substr(hex(id), 13, 1) <> '7'),
     cost INTEGER AS (200 + coalesce(length(plan), 0) + length(outcomes) + length(retried)),
     UNIQUE (app, id)
 ) STRICT;
 CREATE INDEX message_keep_until ON message (keep_until);
 CREATE INDEX message_closed ON message (app, accepted_at) WHERE closed = 1;
+CREATE INDEX message_derived ON message (app, accepted_at, id) WHERE is_derived = 1;
 CREATE INDEX message_open ON message (app, expires_at) WHERE closed = 0;
 CREATE TABLE partition (
     message INTEGER NOT NULL,

@@ -2,13 +2,13 @@
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use push_ledger::{Ledger, LedgerBounds};
+use push_ledger::{EntryLists, EntryPage, Ledger, LedgerBounds};
 use push_model::{
     app::AppKey,
     ids::MessageId,
     ledger::{
-        Advance, AdvanceOutcome, Entry, EvictionRound, History, NewEntry, PartitionView, Plan,
-        Recall, RecallOutcome,
+        Advance, AdvanceOutcome, Entry, EvictionRound, History, ListPlace, NewEntry, PartitionView,
+        Plan, Recall, RecallOutcome,
     },
     time::UnixMillis,
 };
@@ -102,6 +102,19 @@ impl Ledger for SimIndex {
         _: &Recall,
     ) -> Result<RecallOutcome, IndexError> {
         Ok(RecallOutcome::Unknown)
+    }
+}
+
+/// No program of the simulation lists messages.
+#[async_trait]
+impl EntryLists for SimIndex {
+    async fn entries_before(
+        &self,
+        _: &AppKey,
+        _: Option<ListPlace>,
+        _: usize,
+    ) -> Result<EntryPage, IndexError> {
+        Ok(EntryPage::default())
     }
 }
 

@@ -5,6 +5,7 @@
 //! - `model`: random steps, compared with the functions of [`Entry`](push_model::ledger::Entry)
 //! - `eviction`: which entries are evicted to keep the ledger within its limit
 //! - `broadcasts`: the list of broadcasts that are not finished
+//! - `lists`: the list of an app's messages
 //! - `history`: what is reported of evicted messages, and of the ledger as a whole
 //! - `sharing`: how apps share it
 //! - `steps`, `fill`: what these share
@@ -14,6 +15,7 @@ pub(crate) mod entries;
 pub(crate) mod eviction;
 mod fill;
 pub(crate) mod history;
+pub(crate) mod lists;
 pub(crate) mod model;
 pub(crate) mod recalls;
 pub(crate) mod sharing;

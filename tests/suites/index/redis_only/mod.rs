@@ -7,10 +7,12 @@
 //! - `dictionaries`: programs that remember values which are freed
 //! - `corruption`: keys whose content no program of ours wrote
 //! - `layout`: keys that another version of the program wrote
+//! - `full_lists`: lists of an app's messages that lost their oldest members
 //! - `large_pages`: ledger pages that an app fills with ids that it made up
 
 mod corruption;
 mod dictionaries;
+mod full_lists;
 mod large_pages;
 mod layout;
 mod outages;

@@ -31,6 +31,10 @@ const MEASURED_ENTRIES: usize = 8;
 /// The memory that a list takes for each page, in bytes.
 const LIST_BYTES: u64 = 20;
 
+/// The memory that the lists of an app's entries take for each of its pages, in bytes: about ten for the
+/// member, and a part of the list's key, which has most if the app has few entries.
+const LISTED_BYTES: u64 = 64;
+
 /// The size of pages of the ledger in bytes, their expanded entries included.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
@@ -121,7 +125,7 @@ impl RedisLedger {
                 }
             }
             for (app, (records, mut stubs)) in by_app {
-                measured.add(app, (usage + LIST_BYTES) * records / count);
+                measured.add(app, (usage + LIST_BYTES) * records / count + LISTED_BYTES);
                 stubs.shuffle(&mut rand::rng());
                 expanded.push(Expanded { app, stripe: *stripe, keys: stubs });
             }

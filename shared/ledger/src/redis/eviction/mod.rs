@@ -38,6 +38,7 @@ use push_store::{IndexError, redis::connection::reply};
 use redis::Value;
 
 use self::lists::{ListKind, ListedPage};
+pub(super) use self::stripes::{all_of, records_of};
 use crate::{LedgerBounds, redis::RedisLedger};
 
 /// The duration of the lease for measuring the ledger.

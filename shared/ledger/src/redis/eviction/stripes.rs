@@ -16,7 +16,7 @@ impl RedisLedger {
     /// Sends each command to its stripe, and gives the answers in the order of the commands. A
     /// single server gets all commands in one request; in a cluster each stripe is a request of its
     /// own.
-    pub(super) async fn ask_stripes(
+    pub(in crate::redis) async fn ask_stripes(
         &self,
         commands: Vec<(u8, Cmd)>,
     ) -> Result<Vec<Value>, IndexError> {
@@ -55,7 +55,7 @@ impl RedisLedger {
 }
 
 /// The command for all fields of a hash.
-pub(super) fn all_of(key: &str) -> Cmd {
+pub(in crate::redis) fn all_of(key: &str) -> Cmd {
     let mut read = redis::cmd("HGETALL");
     read.arg(key);
     read
@@ -79,7 +79,7 @@ pub(super) fn memory_usage(key: &str) -> Cmd {
 }
 
 /// Reads the records of a page, with their fields.
-pub(super) fn records_of(page: Value) -> Result<Vec<(PageField, Vec<u8>)>, IndexError> {
+pub(in crate::redis) fn records_of(page: Value) -> Result<Vec<(PageField, Vec<u8>)>, IndexError> {
     let mut values = reply::list(page)?.into_iter();
     let mut records = Vec::with_capacity(values.len() / 2);
     while let (Some(field), Some(record)) = (values.next(), values.next()) {

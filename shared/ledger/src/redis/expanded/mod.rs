@@ -30,6 +30,7 @@ use self::fields::{
     read_partition, read_plan,
 };
 use super::{
+    list::ListMember,
     records::MAX_RECORD,
     stored_entry::{KEEP_AT_LEAST, StoredEntry, corrupt},
 };
@@ -46,13 +47,21 @@ impl RedisLedger {
     ) -> Result<StoredEntry, IndexError> {
         let overflow = keys.overflow_page();
         let evicted = StripeKeys::evicted_of(&keys.page);
-        let keys_of_call =
-            [&keys.expanded_entry(), &keys.page, &keys.expanded_pages(), &overflow, &evicted];
+        let ListMember { list, member } = ListMember::of_expanded(new);
+        let list = StripeKeys::entry_list_of(&keys.page, list, keys.field.app());
+        let keys_of_call = [
+            &keys.expanded_entry(),
+            &keys.page,
+            &keys.expanded_pages(),
+            &overflow,
+            &evicted,
+            &list,
+        ];
         let mut begin = self.scripts.begin_expanded.call(&keys_of_call.map(String::as_str));
         begin.arg(new.keep_until.0).arg(KEEP_AT_LEAST.as_secs() * 1000);
         begin.arg(new.replaces.map(|dedup_nonce| dedup_nonce.to_string()).unwrap_or_default());
         begin.arg(&keys.field.0).arg(&record::STUB).arg(replaced.unwrap_or_default());
-        begin.arg(eviction_mark(&new.message_id, new.dedup_nonce));
+        begin.arg(eviction_mark(&new.message_id, new.dedup_nonce)).arg(0).arg(member);
         for (field, value) in fields_of(&Entry::begin(new))? {
             begin.arg(field).arg(value);
         }

@@ -32,6 +32,28 @@ local function keep_page(page, list, is_new, wanted, now)
   end
 end
 
+-- The most members of a list of an app's entries: fewer than Redis keeps packed
+-- (zset-max-listpack-entries), with room for those of one call.
+local MOST_LISTED = 100
+
+-- The time for which a list is kept longer than its entries, so that few calls set it, in milliseconds.
+local LIST_SLACK = 3600000
+
+-- Adds members to the list of an app's entries with this key: those of ARGV from number `from` to number
+-- `last`, each behind its score, which is 0. If the list is full, the oldest members make room, and the
+-- empty member, which is the first of all, says so.
+local function list_entries(list, from, last, wanted, now)
+  if redis.call('ZADD', list, unpack(ARGV, from, last)) == 0 then return end
+  local excess = redis.call('ZCARD', list) - MOST_LISTED
+  if excess > 0 then
+    local added = redis.call('ZADD', list, 0, '')
+    redis.call('ZREMRANGEBYRANK', list, 1, excess - 1 + added)
+  end
+  if redis.call('PTTL', list) < wanted - now then
+    redis.call('PEXPIREAT', list, string.format('%d', wanted + LIST_SLACK))
+  end
+end
+
 -- Puts the stub of an expanded entry on its page, or, if the page is full, on a page of its own. A
 -- page that was full once is marked, and stays until it expires: from then on an entry without a field
 -- there may have a page of its own.

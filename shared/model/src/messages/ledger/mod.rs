@@ -26,10 +26,12 @@
 //! - `retention`: how long entries are kept, and when the ledger evicts one to stay within its
 //!   limit
 //! - `share`: whose entries go first then
+//! - `list`: places in an app's list of messages
 
 mod advance;
 mod entry;
 pub mod leftover;
+mod list;
 mod outcomes;
 mod partition;
 mod recall;
@@ -42,6 +44,7 @@ pub use self::{
     advance::{Advance, AdvanceOutcome, Counts, MessageStep},
     entry::{Entry, NewEntry, PartitionView},
     leftover::Leftover,
+    list::{ID_BYTES, ListPlace},
     outcomes::{FailReason, Outcomes, Retried, RetryReason},
     partition::{
         BadPartitionState, Checkpoint, Claim, MOST_PARTITIONS, Partition, PartitionState, Plan,

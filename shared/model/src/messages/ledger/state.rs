@@ -19,6 +19,15 @@ pub enum MessageState {
 }
 
 impl MessageState {
+    /// All states, in the order in which a message may have them.
+    pub const ALL: [Self; 5] =
+        [Self::Accepted, Self::Sending, Self::Done, Self::Recalled, Self::Expired];
+
+    /// The state with this name, if there is one.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
     /// The name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,8 +46,8 @@ mod tests {
 
     #[test]
     fn a_state_has_one_name() {
-        use MessageState::{Accepted, Done, Expired, Recalled, Sending};
-        for state in [Accepted, Sending, Done, Recalled, Expired] {
+        for state in MessageState::ALL {
+            assert_eq!(MessageState::of_name(state.name()), Some(state));
             assert_eq!(serde_json::to_value(state).unwrap(), state.name());
         }
     }

@@ -1,0 +1,97 @@
+//! Members of an app's lists of entries, and the times that they stand for.
+//!
+//! An entry that begins as a record is found by its page: the page is a member, whatever number of the
+//! app's entries it has. Its place in the list is when the span of its ids is over ([`PageSpan`]), so the
+//! entries that are newer than some time are on the pages from there on. Entries that have no page in
+//! common with others are members themselves: expanded entries, and those with derived ids.
+
+use push_model::{
+    app::AppKey,
+    ids::{AudienceKind, LedgerPage, MessageId, Window},
+    ledger::{ID_BYTES, ListPlace, NewEntry, Plan},
+    time::UnixMillis,
+};
+use push_store::redis::keys::{EntryList, MessageKeys};
+use uuid::Uuid;
+
+/// The bytes of a time in a member.
+const TIME_BYTES: usize = 6;
+
+/// A member of a list, which begins with its time, so that members are sorted by time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::redis) struct ListMember {
+    pub(in crate::redis) list: EntryList,
+    pub(in crate::redis) member: Vec<u8>,
+}
+
+/// What a member leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A page of pushes to named devices.
+    Page(Window, [u8; 2]),
+    /// One entry.
+    Entry(ListPlace),
+}
+
+impl ListMember {
+    /// The member for an entry that begins as a record.
+    pub(in crate::redis) fn of_record(keys: &MessageKeys, new: &NewEntry) -> Self {
+        let message = &new.message_id;
+        let (page, _) = message.page_and_field(keys.field.app());
+        match (page, message.page_span(), message.time()) {
+            (LedgerPage::Shared(AudienceKind::Named, _, [_, a, b]), Some(span), Some(time)) => {
+                let mut member = time_bytes(span.end(time)).to_vec();
+                member.extend([a, b]);
+                Self { list: EntryList::Pages(span), member }
+            }
+            _ => Self::of_expanded(new),
+        }
+    }
+
+    /// The member for an entry that begins expanded.
+    pub(in crate::redis) fn of_expanded(new: &NewEntry) -> Self {
+        let ListPlace { at, id } = ListPlace::of(&new.message_id, new.accepted_at);
+        let is_named = new.plan.as_ref() == Some(&Plan::named());
+        let list = if is_named { EntryList::Named } else { EntryList::Broadcasts };
+        Self { list, member: [&time_bytes(at)[..], &id].concat() }
+    }
+}
+
+fn time_bytes(time: UnixMillis) -> [u8; TIME_BYTES] {
+    let [_, _, bytes @ ..] = time.0.min((1 << 48) - 1).to_be_bytes();
+    bytes
+}
+
+/// The members of a list that may lead to entries older than a place are below this.
+pub(super) fn bound(list: EntryList, before: &ListPlace) -> Vec<u8> {
+    match list {
+        EntryList::Pages(span) => time_bytes(UnixMillis(span.end(before.at).0 + 1)).to_vec(),
+        EntryList::Named | EntryList::Broadcasts => {
+            [&time_bytes(before.at)[..], &before.id].concat()
+        }
+    }
+}
+
+/// The latest time that the entries of a member can have, and what it leads to; none if it is not in a
+/// form that this version knows.
+pub(super) fn parse(list: EntryList, member: &[u8]) -> Option<(UnixMillis, Target)> {
+    let (&[a, b, c, d, e, f], rest) = member.split_first_chunk::<TIME_BYTES>()?;
+    let time = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    match list {
+        EntryList::Pages(_) => {
+            let last = UnixMillis(time.checked_sub(1)?);
+            Some((last, Target::Page(Window::of(last), rest.try_into().ok()?)))
+        }
+        EntryList::Named | EntryList::Broadcasts => {
+            let at = UnixMillis(time);
+            Some((at, Target::Entry(ListPlace { at, id: rest.try_into().ok()? })))
+        }
+    }
+}
+
+/// The app's message id that begins with these bytes.
+pub(super) fn message_of(app: &AppKey, id: [u8; ID_BYTES]) -> MessageId {
+    let mut bytes = [0; 16];
+    bytes[..ID_BYTES].copy_from_slice(&id);
+    MessageId::from_uuid(Uuid::from_bytes(bytes)).for_app(app)
+}
