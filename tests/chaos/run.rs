@@ -23,8 +23,9 @@ use crate::{
     load::client::Client,
     load::producer::{post, produce},
     load::pushes::Pushes,
+    schedule::fault::Fault,
     schedule::history::{History, Struck},
-    schedule::plan::{self, Fault, Round},
+    schedule::plan::{self, Round},
     world::{World, closing_rest},
 };
 
@@ -97,11 +98,11 @@ pub(crate) async fn run(wish: Wish) -> Result<Figures, String> {
     let rounds = plan::schedule(seed, faults);
     let count = u32::try_from(rounds.len()).expect("not so many");
     let pushes = Pushes::new(seed, pushes, count, &people);
-    let (world, devices) = World::start(&people).await;
+    let (world, arrivals) = World::start(&people).await;
     let run = Arc::new(Run {
         client: Client::new(&world.stack),
         book: Book::new(pushes.planned()),
-        arrivals: Mutex::new(Arrivals::new(devices)),
+        arrivals: Mutex::new(arrivals),
         history: Mutex::default(),
         forgettings: world.forgettings(),
         people,
