@@ -9,7 +9,7 @@ use push_boot::{
 use push_model::device::TransportKind;
 use push_mqtt::MqttUrl;
 use push_outbound::Outbound;
-use push_providers::{Provider, apns::Apns, fcm::Fcm, webhook::Webhook, webpush::WebPush};
+use push_providers::{Provider, with_provider};
 use push_tls::FileError;
 use tracing::info;
 
@@ -74,15 +74,20 @@ impl Transports {
     ) -> Result<Self, FileError> {
         let TransportSettings { mqtt, http, discard_latency } = settings;
         let discard = Discard { latency: discard_latency };
-        let transports = Self::default().with(TransportKind::Discard, Arc::new(discard));
+        let mut transports = Self::default().with(TransportKind::Discard, Arc::new(discard));
         let outbound = http.open()?;
-        let quota =
+        let fcm_quota =
             http.fcm_a_second.map(|a_second| SharedQuota { quotas: providers.clone(), a_second });
-        let transports = transports
-            .with(Fcm::KIND, over::<Fcm>(&outbound, &providers, quota, &http))
-            .with(Apns::KIND, over::<Apns>(&outbound, &providers, None, &http))
-            .with(WebPush::KIND, over::<WebPush>(&outbound, &providers, None, &http))
-            .with(Webhook::KIND, over::<Webhook>(&outbound, &providers, None, &http));
+        for kind in TransportKind::ALL {
+            let quota = fcm_quota.clone().filter(|_| kind == TransportKind::Fcm);
+            let over = with_provider!(kind,
+                P => Some(over::<P>(&outbound, &providers, quota, &http)),
+                else None,
+            );
+            if let Some(over) = over {
+                transports = transports.with(kind, over);
+            }
+        }
         let Some((url, settings)) = mqtt else { return Ok(transports) };
         info!(broker = %url, "devices are reached over MQTT");
         Ok(transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings))))

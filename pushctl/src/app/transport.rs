@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Subcommand;
+use clap::{
+    Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use push_boot::settings::{ConfigErrors, duration};
 use push_credentials::SealFile;
 use push_index::Index;
@@ -55,8 +58,8 @@ pub enum TransportCommand {
     Test {
         /// The app
         app_id: AppId,
-        /// fcm, apns, webpush or webhook
-        #[arg(value_parser = kind)]
+        /// The provider
+        #[arg(value_parser = kind())]
         kind: TransportKind,
         /// A device that gets a test notification
         client_id: Option<ClientId>,
@@ -68,8 +71,8 @@ pub enum TransportCommand {
     Remove {
         /// The app
         app_id: AppId,
-        /// fcm, apns, webpush or webhook
-        #[arg(value_parser = kind)]
+        /// The provider
+        #[arg(value_parser = kind())]
         kind: TransportKind,
     },
 }
@@ -129,12 +132,11 @@ pub enum AccountCommand {
     },
 }
 
-fn kind(text: &str) -> Result<TransportKind, String> {
-    use TransportKind::{Apns, Fcm, Webhook, Webpush};
-    [Fcm, Apns, Webpush, Webhook]
-        .into_iter()
-        .find(|kind| kind.name() == text)
-        .ok_or_else(|| "must be fcm, apns, webpush or webhook".to_owned())
+/// Reads the name of a transport that has a provider.
+fn kind() -> impl TypedValueParser<Value = TransportKind> {
+    let kinds = TransportKind::ALL.into_iter().filter(|kind| kind.has_provider());
+    PossibleValuesParser::new(kinds.map(TransportKind::name))
+        .try_map(|name| TransportKind::from_name(&name).ok_or("is no transport"))
 }
 
 impl AccountCommand {

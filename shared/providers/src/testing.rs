@@ -18,21 +18,29 @@ pub(crate) const MESSAGE_ID: &str = "0192f0c1-2b3a-7c4d-8e5f-60718293a4b5";
 /// The time at which it was accepted.
 pub(crate) const ACCEPTED_AT: UnixMillis = UnixMillis(1_790_000_000_000);
 pub(crate) static RANDOM: LazyLock<SystemRandom> = LazyLock::new(SystemRandom::new);
-/// A token of each provider. The subscription has the key and the secret of RFC 8291, section 5.
-pub(crate) const TOKENS: [(TransportKind, &str); 4] = [
-    (
-        TransportKind::Fcm,
-        "cFyGJqxnT3mVhZ_8-wZ0aB:APA91bHPRgkF3JUikC4ENAHEeMrd41Zxv3hVZjC9KtT8OvPVGJ",
-    ),
-    (TransportKind::Apns, "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"),
-    (
-        TransportKind::Webpush,
-        r#"{"endpoint":"https://push.example/a","keys":{"p256dh":"BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4","auth":"BTBZMqHH6r4Tts7J_aSIgg"}}"#,
-    ),
-    (TransportKind::Webhook, "+353 1 234"),
-];
+/// A subscription with the key and the secret of RFC 8291, section 5.
+const SUBSCRIPTION: &str = r#"{"endpoint":"https://push.example/a","keys":{"p256dh":"BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4","auth":"BTBZMqHH6r4Tts7J_aSIgg"}}"#;
 /// A key for tests alone.
 const RSA_KEY: &str = include_str!("../testdata/rsa_key_of_tests.pem");
+
+/// A token of each provider.
+pub(crate) fn tokens() -> impl Iterator<Item = (TransportKind, &'static str)> {
+    TransportKind::ALL.into_iter().filter_map(|kind| Some((kind, token(kind)?)))
+}
+
+fn token(kind: TransportKind) -> Option<&'static str> {
+    match kind {
+        TransportKind::Fcm => {
+            Some("cFyGJqxnT3mVhZ_8-wZ0aB:APA91bHPRgkF3JUikC4ENAHEeMrd41Zxv3hVZjC9KtT8OvPVGJ")
+        }
+        TransportKind::Apns => {
+            Some("0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a")
+        }
+        TransportKind::Webpush => Some(SUBSCRIPTION),
+        TransportKind::Webhook => Some("+353 1 234"),
+        TransportKind::Mqtt | TransportKind::Discard => None,
+    }
+}
 
 /// Writes a payload with this type and these fields.
 pub(crate) fn payload(kind: u8, fields: &str) -> Vec<u8> {

@@ -5,13 +5,10 @@ use push_model::{app::AppKey, device::TransportKind, ids::MessageId, time::UnixM
 use push_outbound::{Client, Exchange, NotProcessed, Outbound, PoolKey, Unanswered};
 use push_providers::{
     Authorization, BadAccount, BadToken, Bearer, Delivery, Device, Provider,
-    apns::Apns,
     content::Content,
     exchange::{Answer, Request},
-    fcm::Fcm,
     verdict::{AccountFault, Verdict},
-    webhook::Webhook,
-    webpush::WebPush,
+    with_provider,
 };
 use ring::rand::SystemRandom;
 use tokio::time::Instant;
@@ -104,13 +101,10 @@ impl Trial<'_> {
         credential: &[u8],
         message: Option<TestMessage<'_>>,
     ) -> Tried {
-        let tried = match kind {
-            TransportKind::Fcm => self.over::<Fcm>(app, credential, message).await,
-            TransportKind::Apns => self.over::<Apns>(app, credential, message).await,
-            TransportKind::Webpush => self.over::<WebPush>(app, credential, message).await,
-            TransportKind::Webhook => self.over::<Webhook>(app, credential, message).await,
-            TransportKind::Mqtt | TransportKind::Discard => Ok(Tried::NothingToAsk),
-        };
+        let tried = with_provider!(kind,
+            P => self.over::<P>(app, credential, message).await,
+            else Ok(Tried::NothingToAsk),
+        );
         tried.unwrap_or_else(|failed| failed)
     }
 
