@@ -213,9 +213,10 @@ async fn flow(run: &Run) -> Result<Duration, String> {
     let seen: Vec<String> = probes
         .iter()
         .map(|&number| {
-            let reached = Listeners::ALL.each().filter(|&l| arrivals.of(number)[l] > 0).count();
+            let of = arrivals.of(number);
+            let missing: Vec<usize> = Listeners::ALL.each().filter(|&l| of[l] == 0).collect();
             let accepted = if run.book.get(number).accepted { "accepted" } else { "not accepted" };
-            format!("{accepted} and at {reached}")
+            format!("{accepted} and not at {missing:?}")
         })
         .collect();
     Err(format!("no push flows for {FLOW_DEADLINE:?}; the probes: {}", seen.join(", ")))

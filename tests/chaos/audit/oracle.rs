@@ -5,8 +5,8 @@
 //! the simulation. This suite adds which deviation each fault excuses:
 //!
 //! - One repeat for each fault between the post and the end that justifies one
-//!   ([`Fault::justifies_a_repeat_over`]) at a device with its link. A device is in one batch of a message, so this is the
-//!   published bound (one batch for each task in flight) as it applies to a single device.
+//!   ([`Fault::justifies_a_repeat_over`]) at a device with its link. A device is in one batch of a message, so
+//!   this is the published bound (one batch for each task in flight) as it applies to a single device.
 //! - A listener without the message, if the ledger says why: expired, or, over MQTT, no subscriber because
 //!   Mosquitto was killed and lost its sessions. One exemption is the MQTT broker's and not the
 //!   service's: Mosquitto keeps its sessions in memory, so messages that it acknowledged and had

@@ -1,8 +1,9 @@
 //! The devices of a run, and this suite's own model of which devices a targeting means.
 //!
 //! The crowd uses the discarding transport, so that it can be large. What each listener receives is seen:
-//! some are real MQTT clients, the others are phones of providers that the test plays. The expected counts are computed once for each targeting, because computing them for
-//! each push would take time and memory in proportion to devices times pushes.
+//! some are real MQTT clients, the others are phones of providers that the test plays. The expected counts
+//! are computed once for each targeting, because computing them for each push would take time and memory in
+//! proportion to devices times pushes.
 
 use std::io::{self, Write};
 
