@@ -23,8 +23,9 @@ use crate::{
     load::client::Client,
     load::producer::{post, produce},
     load::pushes::Pushes,
+    schedule::fault::Fault,
     schedule::history::{History, Struck},
-    schedule::plan::{self, Fault, Round},
+    schedule::plan::{self, Round},
     world::{World, closing_rest},
 };
 
@@ -97,11 +98,11 @@ pub(crate) async fn run(wish: Wish) -> Result<Figures, String> {
     let rounds = plan::schedule(seed, faults);
     let count = u32::try_from(rounds.len()).expect("not so many");
     let pushes = Pushes::new(seed, pushes, count, &people);
-    let (world, devices) = World::start(&people).await;
+    let (world, arrivals) = World::start(&people).await;
     let run = Arc::new(Run {
         client: Client::new(&world.stack),
         book: Book::new(pushes.planned()),
-        arrivals: Mutex::new(Arrivals::new(devices)),
+        arrivals: Mutex::new(arrivals),
         history: Mutex::default(),
         forgettings: world.forgettings(),
         people,
@@ -212,9 +213,10 @@ async fn flow(run: &Run) -> Result<Duration, String> {
     let seen: Vec<String> = probes
         .iter()
         .map(|&number| {
-            let reached = Listeners::ALL.each().filter(|&l| arrivals.of(number)[l] > 0).count();
+            let of = arrivals.of(number);
+            let missing: Vec<usize> = Listeners::ALL.each().filter(|&l| of[l] == 0).collect();
             let accepted = if run.book.get(number).accepted { "accepted" } else { "not accepted" };
-            format!("{accepted} and at {reached}")
+            format!("{accepted} and not at {missing:?}")
         })
         .collect();
     Err(format!("no push flows for {FLOW_DEADLINE:?}; the probes: {}", seen.join(", ")))

@@ -25,8 +25,10 @@ use push_tests::{
 use tokio::{sync::Mutex, time::sleep};
 
 use crate::{
+    audit::arrivals::Arrivals,
     load::audience::Population,
-    schedule::plan::{Blow, Fault, Part},
+    providers::Providers,
+    schedule::fault::{Blow, Fault, Part},
 };
 
 /// Deadline for a program to be ready again. It may have to wait for a server that was
@@ -86,6 +88,7 @@ pub(crate) struct World {
     mqtt: Mutex<Mosquitto>,
     /// The proxy that the workers connect to in place of Mosquitto.
     mqtt_proxy: MqttProxy,
+    providers: Providers,
     clock: WrongClock,
     forgettings: Arc<AtomicU64>,
     ingests: [Mutex<Program>; 2],
@@ -95,13 +98,15 @@ pub(crate) struct World {
 
 impl World {
     /// Starts everything, with the devices in the index and the listeners connected.
-    pub(crate) async fn start(people: &Population) -> (Self, Devices) {
+    pub(crate) async fn start(people: &Population) -> (Self, Arrivals) {
         let (amqp, mut redis, mqtt) =
             tokio::try_join!(RabbitMq::start(), Redis::start(), Mosquitto::start()).unwrap();
         let mqtt_proxy = MqttProxy::start(&mqtt.url()).await;
         let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt_proxy.url() };
         let mut stack = Stack::start(servers).await;
         stack.add_ingest().await;
+        let (providers, taken) = Providers::start().await;
+        providers.set_accounts(&stack).await;
         // RabbitMQ 3.10 loses a queue whose declaration had no time to reach the disk.
         for queue in queue_names(&stack.namespace).unwrap() {
             amqp.wait_until_known_on_disk(&queue).await;
@@ -111,8 +116,9 @@ impl World {
         stack.import_file(file.path()).await;
         // Not before the import: with a million devices to store it would take minutes.
         redis.sync_always().await.unwrap();
-        let devices = Devices::listen(&mqtt.url(), APP, &Population::listener_ids()).await;
-        let flags = worker_flags(people.devices());
+        let devices = Devices::listen(&mqtt.url(), APP, &Population::mqtt_ids()).await;
+        let mut flags = worker_flags(people.devices());
+        flags.extend(providers.worker_flags().await);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let workers = tokio::join!(stack.worker(&flags), stack.worker(&flags));
         let ingests: [Program; 2] = stack.take_ingests().try_into().expect("two ingests");
@@ -121,13 +127,14 @@ impl World {
             redis: Mutex::new(redis),
             mqtt: Mutex::new(mqtt),
             mqtt_proxy,
+            providers,
             clock: WrongClock::compile().unwrap(),
             forgettings: Arc::default(),
             ingests: ingests.map(Mutex::new),
             workers: [workers.0, workers.1].map(Mutex::new),
             stack,
         };
-        (world, devices)
+        (world, Arrivals::new(devices, taken))
     }
 
     /// Places a fault, waits for its duration, and brings the part back. `Err` if it does not come
@@ -140,6 +147,7 @@ impl World {
             Part::RabbitMq => self.strike_rabbitmq(blow, away).await,
             Part::Redis => self.strike_redis(blow, away).await,
             Part::Mosquitto => self.strike_mosquitto(blow, away).await,
+            Part::Provider(provider) => Ok(self.providers.strike(provider, blow, away).await?),
         }
         .map_err(|error| error.to_string())
     }

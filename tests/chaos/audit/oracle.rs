@@ -5,9 +5,9 @@
 //! the simulation. This suite adds which deviation each fault excuses:
 //!
 //! - One repeat for each fault between the post and the end that justifies one
-//!   ([`Fault::justifies_a_repeat`]). A device is in one batch of a message, so this is the
-//!   published bound (one batch for each task in flight) as it applies to a single device.
-//! - A listener without the message, if the ledger says why: expired, or no subscriber because
+//!   ([`Fault::justifies_a_repeat_over`]) at a device with its link. A device is in one batch of a message, so
+//!   this is the published bound (one batch for each task in flight) as it applies to a single device.
+//! - A listener without the message, if the ledger says why: expired, or, over MQTT, no subscriber because
 //!   Mosquitto was killed and lost its sessions. One exemption is the MQTT broker's and not the
 //!   service's: Mosquitto keeps its sessions in memory, so messages that it acknowledged and had
 //!   not handed on are lost when it is killed. That excuses only messages that were in work then:
@@ -18,7 +18,7 @@
 //!   queue message may be settled, so nothing would close the entry; the report that it would get
 //!   half an hour after its expiry is judged in its place. Every device must still be counted.
 //!
-//! [`Fault::justifies_a_repeat`]: crate::schedule::plan::Fault::justifies_a_repeat
+//! [`Fault::justifies_a_repeat_over`]: crate::schedule::fault::Fault::justifies_a_repeat_over
 
 use std::{
     sync::Arc,
@@ -34,7 +34,7 @@ use crate::{
     audit::auditor::is_closed,
     audit::book::Record,
     audit::report::Figures,
-    load::audience::LISTENERS,
+    load::audience::{Link, MQTT_LISTENERS},
     load::client::Look,
     load::pushes::Push,
     run::Run,
@@ -199,7 +199,6 @@ impl Seen<'_> {
     fn listeners(&self) -> (Vec<Device>, u64) {
         let meant = self.run.people.expected(&self.push.audience).listeners;
         let arrived = self.run.seen().of(self.push.number);
-        let justified = self.met.iter().filter(|struck| struck.fault.justifies_a_repeat()).count();
         let unseen = if self.push.is_brief() { u64::MAX } else { 0 };
         let expired = self.counts.map_or(unseen, |counts| counts.expired);
         let (mut deaf, mut written_off, mut lost) = (self.deaf(), expired, 0);
@@ -209,6 +208,9 @@ impl Seen<'_> {
             if meant == Meant::No && times == 0 {
                 continue;
             }
+            let link = Link::of(listener);
+            let justifies = |struck: &&Struck| struck.fault.justifies_a_repeat_over(link);
+            let justified = self.met.iter().filter(justifies).count();
             let mut device = Device {
                 name: format!("listener {listener}"),
                 meant,
@@ -217,12 +219,12 @@ impl Seen<'_> {
                 refused: false,
                 exhausted: false,
             };
-            if times == 0 && deaf > 0 {
+            if times == 0 && deaf > 0 && link == Link::Mqtt {
                 deaf -= 1;
                 device.refused = true;
             } else if times == 0 && written_off > 0 {
                 written_off -= 1;
-            } else if times == 0 && self.was_lost_with_mosquitto() {
+            } else if times == 0 && link == Link::Mqtt && self.was_lost_with_mosquitto() {
                 lost += 1;
                 device.received = 1;
             }
@@ -239,7 +241,7 @@ impl Seen<'_> {
         // The counts may be lost.
         let lost_writes = self.met.iter().any(|struck| struck.fault.loses_writes());
         let counted = self.counts.map_or(0, |counts| counts.failed("no_subscriber"));
-        if lost_writes { LISTENERS as u64 } else { counted }
+        if lost_writes { MQTT_LISTENERS as u64 } else { counted }
     }
 
     /// Returns true if it was in work when Mosquitto was killed.
@@ -277,7 +279,7 @@ impl Seen<'_> {
         let wrong = [
             (!counts.failed.keys().all(|reason| KNOWN.contains(&&**reason)), "for no known reason"),
             (failed > unknown || fewer_unknown, "as unknown clients"),
-            (unheard > 0 && !ended || unheard > LISTENERS as u64, "as not listening"),
+            (unheard > 0 && !ended || unheard > MQTT_LISTENERS as u64, "as not listening"),
         ];
         let (_, wrong) = wrong.into_iter().find(|(is_so, _)| *is_so)?;
         Some(format!("wrongly failed {wrong}: {counts:?}, of {:?}", self.push))

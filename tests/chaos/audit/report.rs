@@ -9,8 +9,8 @@ use std::{
 use crate::{
     audit::book::Record,
     audit::oracle::Found,
+    schedule::fault::Part,
     schedule::history::{History, Struck},
-    schedule::plan::Part,
     world::{BATCH, BATCHES_IN_FLIGHT},
 };
 
@@ -100,7 +100,7 @@ impl Figures {
         let workers = |struck: &Struck| match struck.fault.part {
             _ if !struck.fault.justifies_a_repeat() => 0,
             Part::Ingest(_) | Part::Worker(_) => 1,
-            Part::RabbitMq | Part::Redis | Part::Mosquitto => 2,
+            Part::RabbitMq | Part::Redis | Part::Mosquitto | Part::Provider(_) => 2,
         };
         self.faults.iter().map(workers).sum::<u64>() * BATCHES_IN_FLIGHT * BATCH
     }

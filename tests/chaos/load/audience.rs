@@ -1,16 +1,23 @@
 //! The devices of a run, and this suite's own model of which devices a targeting means.
 //!
-//! The crowd uses the discarding transport, so that it can be large; the listeners are real MQTT
-//! clients. The expected counts are computed once for each targeting, because computing them for
-//! each push would take time and memory in proportion to devices times pushes.
+//! The crowd uses the discarding transport, so that it can be large. What each listener receives is seen:
+//! some are real MQTT clients, the others are phones of providers that the test plays. The expected counts
+//! are computed once for each targeting, because computing them for each push would take time and memory in
+//! proportion to devices times pushes.
 
 use std::io::{self, Write};
 
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 
-/// Devices that listen over MQTT.
-pub(crate) const LISTENERS: usize = 20;
+/// Devices whose messages are seen.
+pub(crate) const LISTENERS: usize = MQTT_LISTENERS + FCM_LISTENERS + WEBHOOK_LISTENERS;
+/// Those that listen over MQTT. They have the first numbers.
+pub(crate) const MQTT_LISTENERS: usize = 20;
+/// Those of FCM, which come next.
+const FCM_LISTENERS: usize = 5;
+/// Those of a webhook, which come last.
+const WEBHOOK_LISTENERS: usize = 5;
 /// One device in this many has the rare version.
 const RARE: u32 = 500;
 
@@ -38,14 +45,63 @@ impl Traits {
         Self { country, language, brand, rare: random.random_ratio(1, rare_one_in) }
     }
 
-    fn line(&self, client_id: &str, transport: &str) -> Value {
+    fn line(&self, client_id: &str, transport: &str, token: Option<String>) -> Value {
         json!({
             "client_id": client_id, "transport": transport, "country": self.country,
-            "language": self.language, "brand": self.brand,
+            "language": self.language, "brand": self.brand, "token": token,
             "app_version": if self.rare { "9.9-rare" } else { "1.0" },
         })
     }
 }
+
+/// The way to a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    Mqtt,
+    Fcm,
+    Webhook,
+}
+
+impl Link {
+    /// The link of a listener.
+    pub(crate) fn of(listener: usize) -> Self {
+        match listener.checked_sub(MQTT_LISTENERS) {
+            None => Self::Mqtt,
+            Some(phone) if phone < FCM_LISTENERS => Self::Fcm,
+            Some(_) => Self::Webhook,
+        }
+    }
+
+    /// The name of the transport.
+    fn transport(self) -> &'static str {
+        match self {
+            Self::Mqtt => "mqtt",
+            Self::Fcm => "fcm",
+            Self::Webhook => "webhook",
+        }
+    }
+
+    /// The address of a listener at its provider.
+    fn token(self, listener: usize) -> Option<String> {
+        match self {
+            Self::Mqtt => None,
+            Self::Fcm => Some(format!("{FCM_TOKEN}{listener}")),
+            Self::Webhook => Some(format!("user {listener}")),
+        }
+    }
+
+    /// The listener that a provider knows by this name.
+    pub(crate) fn listener(self, name: &str) -> Option<usize> {
+        let prefix = if self == Self::Fcm { FCM_TOKEN } else { LISTENER };
+        let listener = name.strip_prefix(prefix)?.parse().ok()?;
+        (listener < LISTENERS && Self::of(listener) == self).then_some(listener)
+    }
+}
+
+/// The beginning of a registration token of FCM.
+const FCM_TOKEN: &str = "registration-token-of-listener:";
+/// The beginning of a listener's client id.
+const LISTENER: &str = "listener-";
 
 /// A targeting as it is posted, and as this suite understands it.
 struct Targeting {
@@ -157,17 +213,21 @@ impl Population {
         self.crowd
     }
 
-    pub(crate) fn listener_ids() -> Vec<String> {
-        (0..LISTENERS).map(|n| format!("listener-{n}")).collect()
+    /// The client ids of the listeners over MQTT.
+    pub(crate) fn mqtt_ids() -> Vec<String> {
+        (0..MQTT_LISTENERS).map(|n| format!("{LISTENER}{n}")).collect()
     }
 
     /// All devices as lines to import.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         for number in 0..self.crowd {
-            writeln!(out, "{}", self.traits(number).line(&format!("crowd-{number}"), "discard"))?;
+            let line = self.traits(number).line(&format!("crowd-{number}"), "discard", None);
+            writeln!(out, "{line}")?;
         }
-        for (number, id) in Self::listener_ids().iter().enumerate() {
-            writeln!(out, "{}", self.traits(self.crowd + number).line(id, "mqtt"))?;
+        for number in 0..LISTENERS {
+            let (traits, link) = (self.traits(self.crowd + number), Link::of(number));
+            let id = format!("{LISTENER}{number}");
+            writeln!(out, "{}", traits.line(&id, link.transport(), link.token(number)))?;
         }
         Ok(())
     }
@@ -197,7 +257,7 @@ impl Population {
             }
             Audience::Named { crowd, listeners, unknown } => {
                 let mut ids: Vec<String> = crowd.iter().map(|n| format!("crowd-{n}")).collect();
-                ids.extend(listeners.iter().map(|n| format!("listener-{n}")));
+                ids.extend(listeners.iter().map(|n| format!("{LISTENER}{n}")));
                 ids.extend((0..*unknown).map(|n| format!("unknown-{n}")));
                 json!({"type": 2, "client_ids": ids})
             }

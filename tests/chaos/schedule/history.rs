@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{audit::book::Record, schedule::plan::Fault};
+use crate::{audit::book::Record, schedule::fault::Fault};
 
 /// Time after its end in which a fault may still cause a repeat: lost connections are noticed late and
 /// opened again, and redelivered tasks meet those that were put off.

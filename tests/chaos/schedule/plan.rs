@@ -5,45 +5,7 @@ use std::{fmt, ops::RangeInclusive, time::Duration};
 use push_tests::{mqtt_proxy::AckMode, servers::Refusal};
 use rand::{RngExt, SeedableRng, rngs::SmallRng, seq::SliceRandom};
 
-/// The part of the system that a fault strikes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// One of the two `ingest` processes.
-    Ingest(usize),
-    /// One of the two workers.
-    Worker(usize),
-    RabbitMq,
-    Redis,
-    Mosquitto,
-}
-
-/// The fault of that part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blow {
-    /// SIGKILL; the part is started again afterwards.
-    Kill,
-    /// SIGSTOP, and SIGCONT afterwards.
-    Freeze,
-    /// SIGKILL; the process is started again with a clock that is ahead by this, until the next
-    /// fault of this kind.
-    Clock(Duration),
-    /// Redis answers reads and refuses writes.
-    Refuse(Refusal),
-    /// Redis is killed and comes back without the writes of this time before.
-    Forget(Duration),
-    /// RabbitMQ raises its memory alarm and blocks connections that publish.
-    Alarm,
-    /// The MQTT broker takes messages and acknowledges them late, or never.
-    Answer(AckMode),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) part: Part,
-    pub(crate) blow: Blow,
-    /// Time for which the part is affected.
-    pub(crate) away: Duration,
-}
+use crate::schedule::fault::{Blow, Fault, Part, Provider};
 
 /// One or two faults, and the quiet time after them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +35,16 @@ const LATE: Range = 100..=900;
 /// Time for which it acknowledges nothing: less than workers wait for an acknowledgement, because after
 /// that each further try of a device would be a repeat.
 const MUTE: Range = 1_000..=4_000;
+/// Time for which a provider is dead, slow, busy, or says goodbye. A freeze is shorter than two times the wait
+/// for a provider's answer, so that a device is asked for twice at most meanwhile.
+const PROVIDER: Range = 500..=2_000;
+/// Requests after which a provider says goodbye.
+const REQUESTS: RangeInclusive<u32> = 1..=20;
+/// Bytes after which a provider cuts a connection: in its first frames, in an answer, between two.
+const BYTES: Range = 0..=400;
+/// Time in which it does that: less than the pause until a device is tried again, because after that the
+/// second try could be cut too.
+const CUTTING: Range = 200..=400;
 /// Age of the oldest write that Redis loses.
 const LOST: Range = 1_000..=3_000;
 /// Time by which a clock is ahead. No clock is behind, so any two differ by less than the second of
@@ -84,12 +56,10 @@ const APART: Range = 0..=3_000;
 const PEACE: Range = 300..=3_000;
 /// One round in this many has two faults.
 const OVERLAPPING: u32 = 4;
-/// Roughly how long RabbitMQ takes to start; the other servers are quick.
-const RABBITMQ_START: Duration = Duration::from_secs(7);
 /// Roughly how long it takes until pushes flow again.
 const FLOWING: Duration = Duration::from_secs(2);
 /// Number of kinds of faults.
-pub(crate) const KINDS: usize = 17;
+pub(crate) const KINDS: usize = 23;
 
 /// Rounds with this many faults altogether. Every [`KINDS`] faults in a row are of all kinds.
 pub(crate) fn schedule(seed: u64, faults: usize) -> Vec<Round> {
@@ -152,78 +122,22 @@ impl Fault {
         let slow = Blow::Answer(AckMode::Slow(millis(random, LATE)));
         add(random, Part::Mosquitto, slow, SLOW);
         add(random, Part::Mosquitto, Blow::Answer(AckMode::Mute), MUTE);
+        let late = Blow::Late(millis(random, LATE));
+        let goodbye = Blow::Goodbye(random.random_range(REQUESTS));
+        let cut = Blow::Cut(random.random_range(BYTES));
+        let of_providers = [
+            (Blow::Kill, PROVIDER),
+            (Blow::Freeze, FROZEN),
+            (late, PROVIDER),
+            (Blow::Busy, PROVIDER),
+            (goodbye, PROVIDER),
+            (cut, CUTTING),
+        ];
+        for (blow, away) in of_providers {
+            let provider = Provider::ALL[random.random_range(0..Provider::ALL.len())];
+            add(random, Part::Provider(provider), blow, away);
+        }
         faults
-    }
-
-    fn length(&self) -> Duration {
-        match (self.part, self.blow) {
-            (Part::RabbitMq, Blow::Kill) => self.away + RABBITMQ_START,
-            (_, Blow::Forget(what)) => what + self.away,
-            _ => self.away,
-        }
-    }
-
-    /// Returns true if this fault may cause a repeat at a device: a process or a connection ended
-    /// while outcomes were not recorded yet, or the record was lost. A server that refuses or is
-    /// slow costs time only.
-    pub(crate) fn justifies_a_repeat(&self) -> bool {
-        match self.blow {
-            Blow::Kill | Blow::Freeze | Blow::Clock(_) => !matches!(self.part, Part::Ingest(_)),
-            Blow::Forget(_) | Blow::Answer(AckMode::Mute) => true,
-            Blow::Refuse(_) | Blow::Alarm | Blow::Answer(AckMode::Slow(_) | AckMode::Prompt) => {
-                false
-            }
-        }
-    }
-
-    /// Returns true if the MQTT broker loses its sessions.
-    pub(crate) fn ends_sessions(&self) -> bool {
-        (self.part, self.blow) == (Part::Mosquitto, Blow::Kill)
-    }
-
-    /// Returns true if the index loses its last writes.
-    pub(crate) fn loses_writes(&self) -> bool {
-        matches!(self.blow, Blow::Forget(_))
-    }
-
-    /// The kind, for the table of figures.
-    pub(crate) fn kind(&self) -> String {
-        let blow = match self.blow {
-            Blow::Kill => "kill",
-            Blow::Freeze => "freeze",
-            Blow::Clock(_) => "wrong clock",
-            Blow::Refuse(_) => "refusing",
-            Blow::Forget(_) => "forgetful",
-            Blow::Alarm => "alarmed",
-            Blow::Answer(AckMode::Mute) => "mute",
-            Blow::Answer(AckMode::Slow(_) | AckMode::Prompt) => "slow",
-        };
-        let part = match self.part {
-            Part::Ingest(_) => "ingest",
-            Part::Worker(_) => "worker",
-            Part::RabbitMq => "rabbitmq",
-            Part::Redis => "redis",
-            Part::Mosquitto => "mosquitto",
-        };
-        format!("{blow} {part}")
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = match self.part {
-            Part::Ingest(n) | Part::Worker(n) => format!(" {n}"),
-            Part::RabbitMq | Part::Redis | Part::Mosquitto => String::new(),
-        };
-        write!(f, "{}{number}", self.kind())?;
-        match self.blow {
-            Blow::Clock(ahead) => write!(f, " ({ahead:?} ahead)")?,
-            Blow::Refuse(why) => write!(f, " ({why:?})")?,
-            Blow::Forget(what) => write!(f, " (the last {what:?})")?,
-            Blow::Answer(AckMode::Slow(late)) => write!(f, " ({late:?} late)")?,
-            _ => {}
-        }
-        write!(f, " for {:?}", self.away)
     }
 }
 
@@ -268,6 +182,6 @@ mod tests {
     fn the_short_form_kills_every_kind_of_process_and_has_every_fault_that_is_no_freeze() {
         let kinds = kinds(&schedule(SHORT.seed, SHORT.faults));
         let others = kinds.iter().filter(|kind| !kind.starts_with("freeze")).count();
-        assert_eq!((others, distinct(&kinds)), (KINDS - 5, SHORT.faults), "{kinds:?}");
+        assert_eq!((others, distinct(&kinds)), (KINDS - 6, SHORT.faults), "{kinds:?}");
     }
 }

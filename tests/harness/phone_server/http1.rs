@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite,
@@ -55,8 +56,9 @@ where
         let mut body = vec![0; length.min(LONGEST_BODY)];
         stream.read_exact(&mut body).await?;
         let devices = shared.face.devices(&path, &body);
-        let (number, replies) = note(shared, &headers, body, &devices);
-        let taken = taken(shared, number, &devices, &replies);
+        let body = Bytes::from(body);
+        let (number, replies) = note(shared, &headers, &body, &devices);
+        let taken = taken(shared, number, &devices, &replies, &body);
         if manner != Manner::Early {
             stream.write_all(&answer(taken, manner)).await?;
             stream.flush().await?;

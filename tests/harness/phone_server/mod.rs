@@ -9,6 +9,7 @@
 
 mod face;
 mod http1;
+mod listen;
 mod record;
 mod relay;
 mod reply;
@@ -16,31 +17,28 @@ mod serve;
 
 use std::{
     fmt,
-    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        crypto::ring::default_provider,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    },
+use bytes::Bytes;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::{
     face::{Face, apns_error, fcm_error, fcm_field_error},
     http1::Manner,
-    record::Record,
+    listen::acceptor,
+    record::{Receipt, Record},
     reply::Reply,
 };
-use crate::certificates::Certificate;
+use crate::{certificates::Certificate, free_port, ports::Port};
 
 /// What a device's request gets: by the device and the number of its earlier requests.
 type Script = Arc<dyn Fn(&str, u32) -> Reply + Send + Sync>;
@@ -56,8 +54,11 @@ pub struct Wire {
     pub goodbye_after: Option<u32>,
     /// A connection is cut after it has sent so many bytes.
     pub cut_after: Option<u64>,
-    /// Connections are accepted, and nothing is read from them.
+    /// Connections are accepted, and nothing is read from or written to any.
     pub is_black_hole: bool,
+    /// A connection that ends here is reset, and what it has sent last may be lost. For those that are accepted
+    /// from now on.
+    pub resets: bool,
 }
 
 impl Default for Wire {
@@ -68,13 +69,14 @@ impl Default for Wire {
             goodbye_after: None,
             cut_after: None,
             is_black_hole: false,
+            resets: false,
         }
     }
 }
 
 /// A server that listens on a free port of loopback until it is dropped.
 pub struct PhoneServer {
-    address: SocketAddr,
+    port: Port,
     has_tls: bool,
     shared: Arc<Shared>,
     _task: AbortOnDropHandle<()>,
@@ -90,6 +92,11 @@ struct Shared {
     record: Mutex<Record>,
     /// The number of times that the test closed all connections.
     closings: watch::Sender<u64>,
+    /// The connections that are open then are cut after they have sent so many more bytes.
+    cuts: watch::Sender<u64>,
+    /// True while nothing listens on the port.
+    is_down: watch::Sender<bool>,
+    receipts: Mutex<Option<mpsc::UnboundedSender<Receipt>>>,
 }
 
 impl PhoneServer {
@@ -99,8 +106,8 @@ impl PhoneServer {
     /// # Panics
     /// If there is no free port, or the certificate cannot be used.
     pub async fn start(face: Face, certificate: Option<&Certificate>) -> Self {
-        Self::start_with(face, certificate.map(|certificate| acceptor(certificate, &[b"h2"])), None)
-            .await
+        let tls = certificate.map(|certificate| acceptor(certificate, &[b"h2"]));
+        Self::start_with(face, tls, None).await
     }
 
     /// Starts one that takes everything, with TLS and HTTP/1.1 alone.
@@ -113,8 +120,7 @@ impl PhoneServer {
     }
 
     async fn start_with(face: Face, tls: Option<TlsAcceptor>, http1: Option<Manner>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("the address of a bound port");
+        let port = free_port().expect("a free port");
         let script: Script = Arc::new(|_, _| Reply::taken());
         let shared = Arc::new(Shared {
             face,
@@ -123,16 +129,20 @@ impl PhoneServer {
             script: Mutex::new(script),
             record: Mutex::default(),
             closings: watch::Sender::new(0),
+            cuts: watch::Sender::new(u64::MAX),
+            is_down: watch::Sender::new(false),
+            receipts: Mutex::default(),
         });
         let has_tls = tls.is_some();
-        let task = AbortOnDropHandle::new(tokio::spawn(accept(listener, tls, shared.clone())));
-        Self { address, has_tls, shared, _task: task }
+        let listener = TcpListener::bind(port.address()).await.expect("a reserved port");
+        let listening = listen::listen(listener, tls, shared.clone());
+        Self { port, has_tls, shared, _task: AbortOnDropHandle::new(tokio::spawn(listening)) }
     }
 
     /// `http://127.0.0.1:port` or `https://127.0.0.1:port`
     pub fn url(&self) -> String {
         let scheme = if self.has_tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        format!("{scheme}://{}", self.port.address())
     }
 
     /// Answers so from now on: by the device and the number of its earlier requests.
@@ -155,6 +165,29 @@ impl PhoneServer {
     /// Changes how connections behave, those that are open included.
     pub fn behave(&self, change: impl FnOnce(&mut Wire)) {
         self.shared.wire.send_modify(change);
+    }
+
+    /// Ends all connections, and listens no more until [`revive`](Self::revive).
+    pub fn kill(&self) {
+        self.shared.is_down.send_replace(true);
+    }
+
+    /// Listens again.
+    pub fn revive(&self) {
+        self.shared.is_down.send_replace(false);
+    }
+
+    /// Cuts each connection that is open now after it has sent so many more bytes, or none if there are none
+    /// until the next call.
+    pub fn cut_open_connections(&self, after: Option<u64>) {
+        self.shared.cuts.send_replace(after.unwrap_or(u64::MAX));
+    }
+
+    /// Returns where each message that a device's provider takes from now on is reported.
+    pub fn receipts(&self) -> mpsc::UnboundedReceiver<Receipt> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *self.shared.receipts.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        receiver
     }
 
     /// Closes all connections.
@@ -182,6 +215,21 @@ impl Shared {
         *self.wire.borrow()
     }
 
+    /// Waits while the server is a black hole.
+    async fn answers(&self) {
+        // The sender lives as long as this.
+        let _ = self.wire.subscribe().wait_for(|wire| !wire.is_black_hole).await;
+    }
+
+    /// Reports that a device's message was taken.
+    fn report(&self, device: &str, body: &Bytes) {
+        let receipts = self.receipts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(receipts) = &*receipts {
+            // A test that has stopped reading wants no more of them.
+            let _ = receipts.send(Receipt { device: device.to_owned(), body: body.clone() });
+        }
+    }
+
     fn script(&self) -> Script {
         self.script.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -191,61 +239,4 @@ impl fmt::Debug for PhoneServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PhoneServer").field("url", &self.url()).finish_non_exhaustive()
     }
-}
-
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                let Ok((stream, _)) = accepted else { continue };
-                let _ = stream.set_nodelay(true);
-                shared.record().connections += 1;
-                let (tls, shared) = (tls.clone(), shared.clone());
-                connections.spawn(async move {
-                    let mut closings = shared.closings.subscribe();
-                    let serve = async {
-                        if shared.wire().is_black_hole {
-                            std::future::pending::<()>().await;
-                        }
-                        match tls {
-                            None => relay::relay(stream, &shared).await,
-                            Some(tls) => match tls.accept(stream).await {
-                                Ok(stream) => match shared.http1 {
-                                    None => relay::relay(stream, &shared).await,
-                                    Some(manner) => {
-                                        let _ = http1::serve(stream, manner, &shared).await;
-                                    }
-                                },
-                                Err(_) => shared.record().failed_handshakes += 1,
-                            },
-                        }
-                    };
-                    tokio::select! {
-                        () = serve => {}
-                        _ = closings.changed() => {}
-                    }
-                });
-            }
-            Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-/// Accepts TLS with this certificate, for the protocols of this list.
-///
-/// # Panics
-/// If the certificate cannot be used.
-pub fn acceptor(certificate: &Certificate, alpn: &[&[u8]]) -> TlsAcceptor {
-    let chain = CertificateDer::pem_file_iter(&certificate.certificate).expect("a certificate");
-    let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
-    let key = PrivateKeyDer::from_pem_file(&certificate.key).expect("a key");
-    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("TLS versions")
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .expect("a certificate and its key");
-    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
-    TlsAcceptor::from(Arc::new(config))
 }

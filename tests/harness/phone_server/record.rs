@@ -2,6 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+
+/// A device's message that a provider took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// The device, as the provider knows it.
+    pub device: String,
+    /// The body of the request, which may be for several devices.
+    pub body: Bytes,
+}
+
 /// What arrived at a server.
 #[derive(Debug, Clone, Default)]
 pub struct Record {

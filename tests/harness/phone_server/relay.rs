@@ -12,7 +12,7 @@ use tokio::{
         AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadHalf,
         WriteHalf, duplex, split,
     },
-    sync::Mutex as Turn,
+    sync::{Mutex as Turn, watch},
 };
 
 use super::{Shared, serve::serve};
@@ -53,6 +53,7 @@ struct ToClient<S> {
     io: WriteHalf<S>,
     /// The bytes until the connection is cut.
     left: u64,
+    cuts: watch::Receiver<u64>,
 }
 
 struct Streams {
@@ -77,7 +78,11 @@ where
     let wire = shared.wire();
     let relay = Relay {
         shared: shared.clone(),
-        to_client: Turn::new(ToClient { io: to_client, left: wire.cut_after.unwrap_or(u64::MAX) }),
+        to_client: Turn::new(ToClient {
+            io: to_client,
+            left: wire.cut_after.unwrap_or(u64::MAX),
+            cuts: shared.cuts.subscribe(),
+        }),
         streams: Mutex::new(Streams {
             open: HashSet::new(),
             newest: 0,
@@ -110,6 +115,7 @@ impl<S: AsyncRead + AsyncWrite> Relay<S> {
         library.write_all(&preface).await?;
         loop {
             let frame = Frame::read(&mut client).await?;
+            self.shared.answers().await;
             let wire = self.shared.wire();
             let (mut goodbye, mut punished) = (None, false);
             {
@@ -123,7 +129,9 @@ impl<S: AsyncRead + AsyncWrite> Relay<S> {
                         punished = wire.punishes && open > streams.limit;
                         let mut record = self.shared.record();
                         record.most_streams = record.most_streams.max(open);
-                        if wire.goodbye_after == Some(streams.begun) {
+                        let is_last =
+                            wire.goodbye_after.is_some_and(|after| streams.begun >= after);
+                        if is_last && streams.last == u32::MAX {
                             streams.last = frame.id;
                             goodbye = Some(frame.id);
                         }
@@ -197,7 +205,11 @@ impl<S: AsyncRead + AsyncWrite> Relay<S> {
     async fn write(&self, frame: &Frame) -> io::Result<()> {
         let bytes = frame.bytes();
         let mut to_client = self.to_client.lock().await;
-        let ToClient { io, left } = &mut *to_client;
+        let ToClient { io, left, cuts } = &mut *to_client;
+        self.shared.answers().await;
+        if cuts.has_changed().is_ok_and(|has_changed| has_changed) {
+            *left = *cuts.borrow_and_update();
+        }
         let fitting = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
         let (now, cut) = bytes.split_at(fitting);
         *left -= now.len() as u64;

@@ -44,7 +44,8 @@ async fn answer(
         body.extend_from_slice(&piece);
     }
     let devices = shared.face.devices(parts.uri.path(), &body);
-    let (number, replies) = note(&shared, &parts.headers, body, &devices);
+    let body = Bytes::from(body);
+    let (number, replies) = note(&shared, &parts.headers, &body, &devices);
     let after = replies.iter().map(|reply| reply.after).max().unwrap_or_default();
     if !after.is_zero() {
         tokio::time::sleep(after).await;
@@ -62,7 +63,7 @@ async fn answer(
             return Ok(());
         }
         Some(Kind::Answer { status, body }) => (*status, body.clone()),
-        _ => taken(&shared, number, &devices, &replies),
+        _ => taken(&shared, number, &devices, &replies, &body),
     };
     let mut response = Response::builder().status(status);
     if let Some(seconds) = retry_after {
@@ -81,14 +82,14 @@ async fn answer(
 pub(super) fn note(
     shared: &Shared,
     headers: &HeaderMap,
-    body: Vec<u8>,
+    body: &Bytes,
     devices: &[String],
 ) -> (u64, Vec<Reply>) {
     let script = shared.script();
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let mut record = shared.record();
     record.requests += 1;
-    record.body = body;
+    record.body = body.to_vec();
     record.headers = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
     if let Some(authorization) = headers.get(AUTHORIZATION) {
         record.authorizations.insert(text(authorization));
@@ -110,13 +111,17 @@ pub(super) fn taken(
     number: u64,
     devices: &[String],
     replies: &[Reply],
+    body: &Bytes,
 ) -> (u16, String) {
     let mut outcomes = Map::new();
     let mut record = shared.record();
     for (device, reply) in devices.iter().zip(replies) {
         match &reply.kind {
             Kind::Outcome(outcome) => drop(outcomes.insert(device.clone(), outcome.clone())),
-            _ => *record.taken.entry(device.clone()).or_default() += 1,
+            _ => {
+                *record.taken.entry(device.clone()).or_default() += 1;
+                shared.report(device, body);
+            }
         }
     }
     if outcomes.is_empty() {
