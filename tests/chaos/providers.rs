@@ -10,7 +10,7 @@ use push_tests::{
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
-    sync::{Mutex, mpsc::UnboundedReceiver},
+    sync::{Mutex, mpsc::Receiver},
     time::sleep,
 };
 
@@ -32,8 +32,8 @@ pub(crate) struct Providers {
 
 /// What the providers take, as they report it.
 pub(crate) struct Taken {
-    pub(crate) fcm: UnboundedReceiver<Receipt>,
-    pub(crate) webhook: UnboundedReceiver<Receipt>,
+    pub(crate) fcm: Receiver<Receipt>,
+    pub(crate) webhook: Receiver<Receipt>,
 }
 
 impl Providers {

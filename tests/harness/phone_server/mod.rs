@@ -26,7 +26,10 @@ use std::{
 use bytes::Bytes;
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, watch},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        watch,
+    },
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
@@ -39,6 +42,9 @@ pub use self::{
     reply::Reply,
 };
 use crate::{certificates::Certificate, free_port, ports::Port};
+
+/// The most receipts that a test has not read.
+const RECEIPTS: usize = 1_000_000;
 
 /// What a device's request gets: by the device and the number of its earlier requests.
 type Script = Arc<dyn Fn(&str, u32) -> Reply + Send + Sync>;
@@ -96,7 +102,7 @@ struct Shared {
     cuts: watch::Sender<u64>,
     /// True while nothing listens on the port.
     is_down: watch::Sender<bool>,
-    receipts: Mutex<Option<mpsc::UnboundedSender<Receipt>>>,
+    receipts: Mutex<Option<mpsc::Sender<Receipt>>>,
 }
 
 impl PhoneServer {
@@ -184,8 +190,8 @@ impl PhoneServer {
     }
 
     /// Returns where each message that a device's provider takes from now on is reported.
-    pub fn receipts(&self) -> mpsc::UnboundedReceiver<Receipt> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    pub fn receipts(&self) -> mpsc::Receiver<Receipt> {
+        let (sender, receiver) = mpsc::channel(RECEIPTS);
         *self.shared.receipts.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         receiver
     }
@@ -225,8 +231,10 @@ impl Shared {
     fn report(&self, device: &str, body: &Bytes) {
         let receipts = self.receipts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(receipts) = &*receipts {
+            let receipt = Receipt { device: device.to_owned(), body: body.clone() };
+            let sent = receipts.try_send(receipt);
             // A test that has stopped reading wants no more of them.
-            let _ = receipts.send(Receipt { device: device.to_owned(), body: body.clone() });
+            assert!(!matches!(sent, Err(TrySendError::Full(_))), "a test is behind by {RECEIPTS}");
         }
     }
 
