@@ -51,7 +51,7 @@ class Install(unittest.TestCase):
         for machine in ("linux-amd64", "linux-arm64", "macos-amd64", "macos-arm64"):
             self.publish(machine)
 
-    def publish(self, machine, version="0.1.0", programs="echo $(basename $0) 0.1.0"):
+    def publish(self, machine, version="0.1.0", programs='echo "$(basename $0) 0.1.0"; env | sed "s/PUSH_/warning: &/" >&2'):
         """Adds an archive whose programs say which machine they are for."""
         name = f"push-{version}-{machine}"
         for program in PROGRAMS:
@@ -81,6 +81,7 @@ class Install(unittest.TestCase):
             self.assertIn(f"# for {machine}\n", path.read_text())
             self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o755)
         self.assertIn(NEXT, done.stdout)
+        self.assertNotIn("warning", done.stderr)
 
     def assert_refused(self, done, why):
         """It says why, and leaves nothing."""
@@ -114,7 +115,7 @@ class Install(unittest.TestCase):
         tools = self.folder / "machine"
         tools.mkdir()
         for tool in ("wget", "sha256sum", "mkdir", "mktemp", "rm", "grep", "wc", "cut", "gzip", "tar", "mv",
-                     "head", "cat", "basename"):
+                     "head", "cat", "basename", "env", "sed"):
             (tools / tool).symlink_to(shutil.which(tool))
         done = self.install(PATH=str(tools))
         self.assert_installed(done, self.home / ".local" / "bin", "linux-amd64")
