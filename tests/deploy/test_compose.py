@@ -63,6 +63,16 @@ class Services(unittest.TestCase):
             drain = seconds(drain["PUSH_DRAIN_DEADLINE"])
             self.assertGreater(seconds(services[name]["stop_grace_period"]), drain)
 
+    def test_prometheus_reads_each_program_where_it_listens(self):
+        services = stack()["services"]
+        prometheus = yaml.safe_load((DEPLOY / "monitoring" / "prometheus" / "prometheus.yml").read_text())
+        read = {name: found["port"] for job in prometheus["scrape_configs"]
+                for found in job.get("dns_sd_configs", []) for name in found["names"]}
+        image = re.search(r"PUSH_OPS_LISTEN=\S+:(\d+)", (DEPLOY / "Dockerfile").read_text()).group(1)
+        for name in ("ingest", "fanout-worker", "broker"):
+            address = services[name]["environment"].get("PUSH_OPS_LISTEN", f":{image}")
+            self.assertEqual(read[name], int(address.rpartition(":")[2]), name)
+
     def test_every_variable_of_the_stack_is_explained_or_set_by_setup(self):
         text = (DEPLOY / "docker-compose.yml").read_text()
         used = set(re.findall(r"\$\{(PUSH_\w+)", text))

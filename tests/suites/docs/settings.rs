@@ -39,7 +39,7 @@ const EVENT: &str = "PUSH_EVENT";
 fn help() -> BTreeMap<String, String> {
     let mut help: BTreeMap<String, String> =
         commands().into_iter().map(|command| (command.name(), command.help)).collect();
-    for script in ["tests/run", "tests/bench", "deploy/release"] {
+    for script in ["tests/run", "tests/bench", "deploy/release", "deploy/install"] {
         let output = Command::new("bash").arg(root().join(script)).arg("--help").output();
         let text = String::from_utf8(output.expect("the script").stdout).expect("text");
         help.insert(script.to_owned(), text);
