@@ -1,5 +1,5 @@
 //! Compares what the suites send to `ingest` and to operations listeners, and what they answer, with
-//! the description of the API (`ingest/openapi.json`), so that neither can change without the other.
+//! the description of the API (`ingest/openapi.json` and `ingest/openapi/`), so that neither can change without the other.
 //!
 //! - An answer has a status that the description lists for the operation, its media type, its body
 //!   and its headers.
@@ -45,7 +45,7 @@ pub struct Exchange<'a> {
 #[track_caller]
 pub fn check(exchange: &Exchange<'_>) {
     if let Err(contradiction) = DESCRIPTION.check(exchange) {
-        panic!("ingest/openapi.json and ingest differ: {contradiction}, in {exchange:#?}");
+        panic!("the description of the API and ingest differ: {contradiction}, in {exchange:#?}");
     }
 }
 
