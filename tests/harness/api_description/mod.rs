@@ -7,10 +7,12 @@
 //!   the path.
 //! - A request that was served is one that the description allows: it is not too narrow.
 //! - A request that the description allows is not refused for its fields: it is not too wide. The
-//!   few rules that JSON Schema cannot express are named in `request`.
+//!   few rules that JSON Schema cannot express are named in `request`, and what of a push has no
+//!   effect, which may hold anything, in `effect`.
 
 mod answer;
 mod description;
+mod effect;
 mod request;
 #[cfg(test)]
 mod tests;

@@ -93,6 +93,23 @@ fn what_the_description_allows_must_not_be_refused_and_the_other_way_round() {
 }
 
 #[test]
+fn what_has_no_effect_in_a_push_may_hold_anything_and_nothing_else_may() {
+    let served = r#"{"status":200,"message":"OK","result":{"message_id":"01890000-0000-7000-8000-00000000000a"}}"#;
+    let push = |body: Value| {
+        let body = body.to_string();
+        check(|push| (push.status, push.answer, push.body) = (200, served, Some(body.as_bytes())))
+    };
+    let with = |kind: Value, name: &str, condition: Value| {
+        push(json!({"type": kind, "time_to_live": 60, "condition": condition, name: {"icon": 5}}))
+    };
+    assert_eq!(with(json!(1.0), "data", json!({"type": 0, "targeting": "x"})), Ok(()));
+    assert_eq!(with(json!(1), "notification", json!({"type": 0, "client_ids": 5})), Ok(()));
+    assert!(with(json!(2), "data", json!({"type": 0})).is_err(), "a value of data that is no text");
+    assert!(with(json!(2), "x", json!({"type": 1, "targeting": 5})).is_err());
+    assert!(with(json!(2), "x", json!({"type": 2, "targeting": {}})).is_err(), "no client_ids");
+}
+
+#[test]
 fn an_answer_has_a_listed_status_its_form_and_its_headers() {
     let busy = r#"{"status":503,"message":"try again: full"}"#;
     let error = check(|push| (push.status, push.answer) = (503, busy)).unwrap_err();
