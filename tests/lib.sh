@@ -14,6 +14,7 @@ is_installed() {
         rabbitmq-server) has rabbitmq-server && has epmd ;;
         mosquitto-clients) has mosquitto_sub ;;
         nghttp2-server) has nghttpd ;;
+        nodejs) has node ;;
         procps) has ps ;;
         python3-venv) has python3 && python3 -c 'import ensurepip' 2>/dev/null ;;
         *) has "$1" ;;

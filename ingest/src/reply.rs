@@ -16,7 +16,7 @@ use push_model::ids::MessageId;
 use serde::Serialize;
 use uuid::fmt::Hyphenated;
 
-use crate::{allowance::RateStatus, rejection::Rejection};
+use crate::{allowance::RateStatus, rejection::Rejection, route::Document};
 
 /// The time that a client should wait after a 503, in seconds.
 pub(crate) const RETRY_AFTER_SECONDS: u64 = 1;
@@ -249,11 +249,18 @@ pub(crate) fn text(status: StatusCode, body: &'static str) -> Reply {
     Reply { media_type: TEXT, ..Reply::new(status, body) }
 }
 
-/// The description of the whole HTTP API (OpenAPI 3.1). It is written by hand; the tests hold their
-/// requests and answers against it.
-pub(crate) fn description() -> Reply {
-    const DESCRIPTION: &[u8] = include_bytes!("../openapi.json");
-    Reply::new(StatusCode::OK, DESCRIPTION)
+/// A document of the description of the HTTP API (OpenAPI 3.1). They are written by hand; the tests hold
+/// their requests and answers against them.
+pub(crate) fn description(document: Document) -> Reply {
+    const APPS: &[u8] = include_bytes!("../openapi.json");
+    const BROKERS: &[u8] = include_bytes!("../openapi/brokers.json");
+    const OPERATIONS: &[u8] = include_bytes!("../openapi/operations.json");
+    let text = match document {
+        Document::Apps => APPS,
+        Document::Brokers => BROKERS,
+        Document::Operations => OPERATIONS,
+    };
+    Reply::new(StatusCode::OK, text)
 }
 
 /// The body of an answer that is not a success.

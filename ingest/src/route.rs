@@ -35,8 +35,19 @@ pub(crate) enum Route<'a> {
     RecallMessage(AppResource<'a>),
     /// A question of an MQTT broker, under `/v1/broker/`.
     AskedByBroker(Broker, BrokerQuestion),
-    /// `GET /openapi.json`
-    Description,
+    /// `GET /openapi.json`, and what is under `/openapi/`.
+    Description(Document),
+}
+
+/// A document of the description of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Document {
+    /// What apps call.
+    Apps,
+    /// What MQTT brokers ask.
+    Brokers,
+    /// What operations listeners answer.
+    Operations,
 }
 
 /// The broker that asks; each has a form of its own.
@@ -82,7 +93,6 @@ const POST_ONLY: &str = "POST";
 const LIST_METHODS: &str = "GET";
 const DEVICE_METHODS: &str = "GET, PUT, DELETE";
 const MESSAGE_METHODS: &str = "GET, DELETE";
-const DESCRIPTION: &str = "/openapi.json";
 const DESCRIPTION_METHODS: &str = "GET";
 
 impl<'a> Route<'a> {
@@ -150,9 +160,14 @@ impl<'a> Route<'a> {
     }
 
     fn description(method: &Method, path: &str) -> Result<Self, Rejection> {
+        let document = match path {
+            "/openapi.json" => Document::Apps,
+            "/openapi/brokers.json" => Document::Brokers,
+            "/openapi/operations.json" => Document::Operations,
+            _ => return Err(Rejection::NoSuchPath),
+        };
         match *method {
-            _ if path != DESCRIPTION => Err(Rejection::NoSuchPath),
-            Method::GET => Ok(Self::Description),
+            Method::GET => Ok(Self::Description(document)),
             _ => Err(Rejection::NoSuchMethod(DESCRIPTION_METHODS)),
         }
     }
@@ -190,7 +205,7 @@ impl<'a> Route<'a> {
             | Self::DeleteDevice(of)
             | Self::GetMessage(of)
             | Self::RecallMessage(of) => Some(&of.app),
-            Self::AskedByBroker(..) | Self::Description => None,
+            Self::AskedByBroker(..) | Self::Description(_) => None,
         }
     }
 
@@ -206,7 +221,7 @@ impl<'a> Route<'a> {
             Self::GetMessage(_) => "get_message",
             Self::RecallMessage(_) => "recall_message",
             Self::AskedByBroker(..) => "broker",
-            Self::Description => "openapi",
+            Self::Description(_) => "openapi",
         }
     }
 }
@@ -260,11 +275,22 @@ mod tests {
             of(&Method::PUT, "/v1/message/a/b"),
             Err(Rejection::NoSuchMethod(MESSAGE_METHODS))
         );
-        assert_eq!(of(&Method::GET, "/openapi.json"), Ok(Route::Description));
-        assert_eq!(
-            of(&Method::POST, "/openapi.json"),
-            Err(Rejection::NoSuchMethod(DESCRIPTION_METHODS))
-        );
+    }
+
+    #[test]
+    fn each_document_of_the_description_has_a_path() {
+        for (path, document) in [
+            ("/openapi.json", Document::Apps),
+            ("/openapi/brokers.json", Document::Brokers),
+            ("/openapi/operations.json", Document::Operations),
+        ] {
+            assert_eq!(of(&Method::GET, path), Ok(Route::Description(document)), "{path}");
+            let refused = Err(Rejection::NoSuchMethod(DESCRIPTION_METHODS));
+            assert_eq!(of(&Method::POST, path), refused, "{path}");
+        }
+        for path in ["/openapi", "/openapi/", "/openapi/apps.json", "/openapi/brokers.json/"] {
+            assert_eq!(of(&Method::GET, path), Err(Rejection::NoSuchPath), "{path}");
+        }
     }
 
     #[test]

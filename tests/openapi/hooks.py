@@ -1,8 +1,15 @@
 """What JSON Schema cannot say of the API: such requests are made otherwise, or not at all."""
 
 import json
+from pathlib import Path
 
+import jsonschema_rs
 import schemathesis
+
+DESCRIPTION = json.loads(Path("../../ingest/openapi.json").read_text())
+PUSH = jsonschema_rs.Draft202012Validator(
+    {"$ref": "#/components/schemas/Push", "components": DESCRIPTION["components"]}
+)
 
 # The hints of a push with the most bytes that each may have.
 HINTS = {"collapse_key": 64, "channel_id": 256, "category": 256, "sound": 256}
@@ -29,6 +36,8 @@ def filter_case(ctx, case):
         if case.body["client_id"] != (case.path_parameters or {}).get("ClientID"):
             return False
     if isinstance(case.body, dict) and isinstance(case.body.get("condition"), dict):
+        if not PUSH.is_valid(case.body) and PUSH.is_valid(with_effect(case.body)):
+            return False
         targeting = case.body["condition"].get("targeting")
         lists = targeting.values() if isinstance(targeting, dict) else []
         values = [value for each in lists if isinstance(each, list) for value in each]
@@ -39,6 +48,28 @@ def filter_case(ctx, case):
             if isinstance(hint, str) and is_longer_in_bytes(hint, most):
                 return False
     return True
+
+
+def with_effect(push):
+    """Returns a push without what its types leave without effect: that may hold anything."""
+    push = dict(push)
+    push.pop({1: "data", 2: "notification"}.get(number(push.get("type"))), None)
+    condition = push["condition"] = dict(push["condition"])
+    unread = {0: ["targeting", "client_ids"], 1: ["client_ids"], 2: ["targeting"]}
+    for name in unread.get(number(condition.get("type")), []):
+        condition.pop(name, None)
+    if isinstance(push.get("notification"), dict):
+        notification = push["notification"] = dict(push["notification"])
+        kind = notification.get("notification_type")
+        unread = {1: ["icon", "button_text"], 3: ["small_icon", "small_icon_color"]}
+        for name in unread.get(1 if kind is None else number(kind), []):
+            notification.pop(name, None)
+    return push
+
+
+def number(value):
+    """Returns a number, and nothing for what equals one in Python alone, such as True."""
+    return value if type(value) in (int, float) else None
 
 
 def is_longer_in_bytes(value, most=128):

@@ -12,8 +12,8 @@
 //! | JSON, fields | [`message`](crate::message) |
 //!
 //! Handlers: `push`, `push_batch`, `device`, `message` (report, list and recall), and
-//! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is a
-//! file, `openapi.json` beside `src`, and needs no handler. The handlers share `idempotency`,
+//! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is
+//! files, `openapi.json` and `openapi/` beside `src`, and needs no handler. The handlers share `idempotency`,
 //! `list_query`, `other_call`, `request_span`, `sequence`, `size` and `usage_sync`. `login_report` and
 //! `full_dictionaries` report at intervals what would be too much for each request.
 
@@ -266,7 +266,7 @@ impl Handlers {
             Route::AskedByBroker(broker, question) => {
                 Ok(Box::pin(self.broker_auth.answer(broker, question, head, body)).await)
             }
-            Route::Description => Ok(reply::description()),
+            Route::Description(document) => Ok(reply::description(document)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The description: its paths, its operations and its schemas.
+//! The description: its documents, their paths, their operations and their schemas.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,34 @@ use serde_json::{Value, json};
 
 use super::{Exchange, parse};
 
+/// Each document, by its file below `ingest/`.
+pub(super) const DOCUMENTS: [(&str, &str); 3] = [
+    ("openapi.json", include_str!("../../../ingest/openapi.json")),
+    ("openapi/brokers.json", include_str!("../../../ingest/openapi/brokers.json")),
+    ("openapi/operations.json", include_str!("../../../ingest/openapi/operations.json")),
+];
+
 /// Where brokers ask: whatever is wrong with their question, the answer is a refusal in their form.
 const BROKERS: &str = "/v1/broker/";
 
 pub(super) struct Description {
-    pub(super) document: Value,
+    /// All documents as one.
+    document: Value,
     /// By JSON pointer.
     validators: HashMap<String, Validator>,
 }
 
 impl Description {
     pub(super) fn read() -> Self {
-        let text = include_str!("../../../ingest/openapi.json");
-        let document: Value = serde_json::from_str(text).expect("ingest/openapi.json is JSON");
+        let mut document = json!({});
+        for (file, text) in DOCUMENTS {
+            let other: Value =
+                serde_json::from_str(text).unwrap_or_else(|error| panic!("{file}: {error}"));
+            add(&mut document, "paths", &other["paths"]);
+            for (section, members) in other["components"].as_object().expect("components") {
+                add(&mut document["components"], section, members);
+            }
+        }
         let names = document["components"]["schemas"].as_object().expect("schemas").keys();
         let validator = |name| {
             let pointer = format!("#/components/schemas/{name}");
@@ -100,12 +115,22 @@ pub(super) fn without_query(path: &str) -> &str {
     path.split('?').next().unwrap_or_default()
 }
 
+/// Adds the members of an object to those of a field. A name that several documents have means the same
+/// in each: a document refers to no other, because few generators read more than one.
+fn add(to: &mut Value, field: &str, members: &Value) {
+    for (name, member) in members.as_object().expect("an object") {
+        let known = &mut to[field][name];
+        assert!(known.is_null() || known == member, "{field}/{name} differs between documents");
+        *known = member.clone();
+    }
+}
+
 /// A schema together with the components that it refers to.
 fn validator(document: &Value, schema: &Value) -> Validator {
     let mut schema = schema.clone();
     schema["components"] = document["components"].clone();
     let options = jsonschema::draft202012::options().should_validate_formats(true);
-    options.build(&schema).unwrap_or_else(|error| panic!("ingest/openapi.json: {error}"))
+    options.build(&schema).unwrap_or_else(|error| panic!("a schema of the description: {error}"))
 }
 
 fn first_error(validator: &Validator, value: &Value) -> Result<(), String> {

@@ -1,5 +1,5 @@
 //! Compares what the suites send to `ingest` and to operations listeners, and what they answer, with
-//! the description of the API (`ingest/openapi.json`), so that neither can change without the other.
+//! the description of the API (`ingest/openapi.json` and `ingest/openapi/`), so that neither can change without the other.
 //!
 //! - An answer has a status that the description lists for the operation, its media type, its body
 //!   and its headers.
@@ -7,10 +7,12 @@
 //!   the path.
 //! - A request that was served is one that the description allows: it is not too narrow.
 //! - A request that the description allows is not refused for its fields: it is not too wide. The
-//!   few rules that JSON Schema cannot express are named in `request`.
+//!   few rules that JSON Schema cannot express are named in `request`, and what of a push has no
+//!   effect, which may hold anything, in `effect`.
 
 mod answer;
 mod description;
+mod effect;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -45,7 +47,7 @@ pub struct Exchange<'a> {
 #[track_caller]
 pub fn check(exchange: &Exchange<'_>) {
     if let Err(contradiction) = DESCRIPTION.check(exchange) {
-        panic!("ingest/openapi.json and ingest differ: {contradiction}, in {exchange:#?}");
+        panic!("the description of the API and ingest differ: {contradiction}, in {exchange:#?}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Exchange, JSON, description::Description, parse};
+use super::{Exchange, JSON, description::Description, effect::with_effect, parse};
 
 const NDJSON: &str = "application/x-ndjson";
 /// Words of refusals that JSON Schema cannot express: sizes in bytes, repeated keys, a locale that names
@@ -38,8 +38,11 @@ impl Description {
         if essence != JSON {
             return Ok(());
         }
-        let allowed = parse_bytes(body)
-            .and_then(|body| self.check_schema_value(&media_type["schema"], &body));
+        let read = parse_bytes(body).map(|body| match operation["operationId"] == "push" {
+            true => with_effect(body),
+            false => body,
+        });
+        let allowed = read.and_then(|body| self.check_schema_value(&media_type["schema"], &body));
         self.compare(allowed, exchange.status, exchange.answer)
     }
 
@@ -60,6 +63,7 @@ impl Description {
             self.check_schema("#/components/schemas/AnswerLine", &value)?;
             let status = if value["status"] == 200 { 200 } else { 400 };
             let allowed = parse_bytes(line)
+                .map(with_effect)
                 .and_then(|line| self.check_schema("#/components/schemas/PushLine", &line));
             // Only a verdict about the line itself is compared.
             if status == 200 || value["status"] == 21005 {

@@ -1,6 +1,8 @@
 //! The comparison itself, and the examples of the description.
 
-use super::*;
+use serde_json::json;
+
+use super::{description::DOCUMENTS, *};
 
 const PUSH: Exchange<'_> = Exchange {
     method: "POST",
@@ -61,15 +63,19 @@ fn every_body_of_a_request_and_of_an_answer_has_an_example() {
 }
 
 #[test]
-fn the_paths_of_the_operations_listener_are_at_its_address_and_the_others_are_not() {
-    let paths = DESCRIPTION.document["paths"].as_object().unwrap();
-    let elsewhere = paths.iter().filter(|(_, item)| item.get("servers").is_some());
-    let elsewhere: Vec<(&str, &Value)> =
-        elsewhere.map(|(path, item)| (path.as_str(), &item["servers"][0]["variables"])).collect();
-    let address = |variables: &Value| variables["operations"]["default"] == "127.0.0.1:9080";
-    assert!(elsewhere.iter().all(|(_, variables)| address(variables)), "{elsewhere:?}");
-    let names: Vec<&str> = elsewhere.into_iter().map(|(path, _)| path).collect();
-    assert_eq!(names, ["/livez", "/metrics", "/readyz"]);
+fn each_document_has_the_paths_of_one_kind_of_caller_at_the_address_that_they_call() {
+    let documents = DOCUMENTS.map(|(_, text)| serde_json::from_str::<Value>(text).unwrap());
+    let [apps, brokers, operations] = &documents;
+    let has_only = |document: &Value, prefixes: &[&str]| {
+        let mut paths = document["paths"].as_object().unwrap().keys();
+        paths.all(|path| prefixes.iter().any(|prefix| path.starts_with(prefix)))
+    };
+    assert!(has_only(apps, &["/v1/message/", "/v1/device/", "/openapi"]));
+    assert!(has_only(brokers, &["/v1/broker/"]));
+    assert!(has_only(operations, &["/livez", "/readyz", "/metrics"]));
+    assert_eq!((&apps["servers"][0]["url"], &brokers["servers"]), (&json!("/"), &apps["servers"]));
+    let address = &operations["servers"][0]["variables"]["operations"]["default"];
+    assert_eq!(address, "127.0.0.1:9080");
 }
 
 #[test]
@@ -84,6 +90,23 @@ fn what_the_description_allows_must_not_be_refused_and_the_other_way_round() {
         (push.status, push.answer, push.body) = (200, served, Some(misspelt));
     });
     assert!(wide.unwrap_err().contains("not allowed was served"));
+}
+
+#[test]
+fn what_has_no_effect_in_a_push_may_hold_anything_and_nothing_else_may() {
+    let served = r#"{"status":200,"message":"OK","result":{"message_id":"01890000-0000-7000-8000-00000000000a"}}"#;
+    let push = |body: Value| {
+        let body = body.to_string();
+        check(|push| (push.status, push.answer, push.body) = (200, served, Some(body.as_bytes())))
+    };
+    let with = |kind: Value, name: &str, condition: Value| {
+        push(json!({"type": kind, "time_to_live": 60, "condition": condition, name: {"icon": 5}}))
+    };
+    assert_eq!(with(json!(1.0), "data", json!({"type": 0, "targeting": "x"})), Ok(()));
+    assert_eq!(with(json!(1), "notification", json!({"type": 0, "client_ids": 5})), Ok(()));
+    assert!(with(json!(2), "data", json!({"type": 0})).is_err(), "a value of data that is no text");
+    assert!(with(json!(2), "x", json!({"type": 1, "targeting": 5})).is_err());
+    assert!(with(json!(2), "x", json!({"type": 2, "targeting": {}})).is_err(), "no client_ids");
 }
 
 #[test]

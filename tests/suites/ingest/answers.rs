@@ -286,14 +286,21 @@ async fn a_key_that_comes_with_another_body_is_refused_and_one_that_means_the_sa
 }
 
 #[tokio::test]
-async fn the_description_is_served_without_a_secret_and_names_the_version() {
+async fn each_description_is_served_without_a_secret_and_names_the_version() {
     let service = Service::start(&[]).await;
     let mut connection = Connection::open(service.address).await;
-    connection.send(b"GET /openapi.json?x=1 HTTP/1.1\r\nHost: push\r\n\r\n").await;
-    let answer = connection.raw_answer().await;
-    let description: Value = serde_json::from_str(&answer.text).unwrap();
-    assert_eq!((answer.http, &description["openapi"]), (200, &json!("3.1.1")));
-    assert_eq!(description["info"]["version"], env!("CARGO_PKG_VERSION"));
+    for (path, described) in [
+        ("/openapi.json?x=1", "/v1/message/push/{AppID}"),
+        ("/openapi/brokers.json", "/v1/broker/emqx/authenticate"),
+        ("/openapi/operations.json", "/readyz"),
+    ] {
+        connection.send(format!("GET {path} HTTP/1.1\r\nHost: push\r\n\r\n")).await;
+        let answer = connection.raw_answer().await;
+        let description: Value = serde_json::from_str(&answer.text).unwrap();
+        assert_eq!((answer.http, &description["openapi"]), (200, &json!("3.1.1")), "{path}");
+        assert_eq!(description["info"]["version"], env!("CARGO_PKG_VERSION"), "{path}");
+        assert!(description["paths"].get(described).is_some(), "{path}");
+    }
     let post = Request::new("POST", "/openapi.json", "").send(&service).await;
     post.expect(405, 405, "this path takes GET");
     assert_eq!(post.header("allow"), Some("GET"));

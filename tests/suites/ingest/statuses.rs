@@ -90,6 +90,7 @@ impl Served {
             ("getDevice", with_secret(Request::new("GET", &device, ""))),
             ("deleteDevice", with_secret(Request::new("DELETE", &device, ""))),
             ("getDescription", Request::new("GET", "/openapi.json", "")),
+            ("getOtherDescription", Request::new("GET", "/openapi/brokers.json", "")),
         ];
         served.extend(questions_of_brokers());
         Self(served)
@@ -110,7 +111,7 @@ impl Served {
 
     /// Those that are answered 405 for another method.
     fn with_methods(&self) -> impl Iterator<Item = (&'static str, Request)> {
-        self.all().filter(|(id, _)| OF_AN_APP.contains(id) || *id == "getDescription")
+        self.all().filter(|(id, _)| OF_AN_APP.contains(id) || id.ends_with("Description"))
     }
 
     fn of_mosquitto(&self) -> impl Iterator<Item = (&'static str, Request)> {
@@ -218,6 +219,7 @@ fn to_what_is_not_there(service: &Service) -> Vec<(&'static str, Request)> {
         ("recallMessage", "DELETE", &message),
         ("getDevice", "GET", &device),
         ("deleteDevice", "DELETE", &device),
+        ("getOtherDescription", "GET", "/openapi/elsewhere.json"),
     ]
     .map(|(id, method, path)| {
         (id, Request::new(method, path, "").header("Authorization", &service.secret))
