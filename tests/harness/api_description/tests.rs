@@ -96,8 +96,8 @@ fn what_the_description_allows_must_not_be_refused_and_the_other_way_round() {
 fn what_has_no_effect_in_a_push_may_hold_anything_and_nothing_else_may() {
     let served = r#"{"status":200,"message":"OK","result":{"message_id":"01890000-0000-7000-8000-00000000000a"}}"#;
     let push = |body: Value| {
-        let body = body.to_string();
-        check(|push| (push.status, push.answer, push.body) = (200, served, Some(body.as_bytes())))
+        let body = body.to_string().leak().as_bytes();
+        check(|push| (push.status, push.answer, push.body) = (200, served, Some(body)))
     };
     let with = |kind: Value, name: &str, condition: Value| {
         push(json!({"type": kind, "time_to_live": 60, "condition": condition, name: {"icon": 5}}))
