@@ -52,11 +52,11 @@ fn an_answer_is_written_whole_with_its_headers_its_date_and_its_length() {
 #[test]
 fn a_long_body_is_not_copied_and_head_gets_none() {
     let (mut date, mut head) = (Date::default(), Vec::new());
-    let body = description().write_http1(&mut date, true, &mut head);
-    assert_eq!(body.as_ptr(), description().body.as_ptr());
+    let body = description(Document::Apps).write_http1(&mut date, true, &mut head);
+    assert_eq!(body.as_ptr(), description(Document::Apps).body.as_ptr());
     assert!(head.ends_with(format!("{}\r\n\r\n", body.len()).as_bytes()));
     let mut without = Vec::new();
-    assert!(description().write_http1(&mut date, false, &mut without).is_empty());
+    assert!(description(Document::Apps).write_http1(&mut date, false, &mut without).is_empty());
     let last = |has_body| last_http1(&Rejection::HeadTooLarge, has_body);
     let (last_head, whole) = (last(false), last(true));
     assert!(last_head.ends_with(b"\r\n\r\n") && whole.len() > last_head.len());
