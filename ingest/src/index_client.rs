@@ -125,6 +125,20 @@ impl IndexClient {
         })
     }
 
+    /// Waits for a request like [`ask`](Self::ask), but one that is late is no sign of an outage: it asks for
+    /// much.
+    pub(crate) async fn ask_for_much<T>(
+        &self,
+        subject: Subject<'_>,
+        request: impl Future<Output = Result<T, IndexError>>,
+    ) -> Result<T, Rejection> {
+        let late = |_| Rejection::Unavailable("the ledger did not answer in time");
+        tokio::time::timeout(self.timeout, request).await.map_err(late)?.map_err(|error| {
+            self.log_failure(subject, &error);
+            Rejection::Unavailable(subject.unavailable(false))
+        })
+    }
+
     /// Logs an error: one that may pass with the outage that it is part of, any other one each time.
     fn log_failure(&self, subject: Subject<'_>, error: &IndexError) {
         let is_first = error.may_pass().then(|| self.outage.failed(error));

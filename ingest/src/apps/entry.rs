@@ -7,7 +7,7 @@ use std::{
 
 use push_model::app::{App, AppKey};
 use tokio::{
-    sync::{Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard, Semaphore},
     time::Instant,
 };
 
@@ -59,6 +59,9 @@ pub(crate) struct CachedApp {
     pub(crate) memory: Arc<AppMemory>,
     /// The permits for its recalls.
     pub(crate) recalls: Arc<AppRecalls>,
+    /// Held while a page of its messages is read: its requests for pages take turns, so that an app
+    /// has one place in the line of all apps.
+    pub(crate) lists: Arc<Semaphore>,
     /// Its quotas of messages, if it has any, and what it uses of them.
     pub(crate) messages: Option<(MessageQuotas, Arc<MessageUsage>)>,
     /// The number of its devices, if it has a quota.
@@ -83,14 +86,15 @@ impl CachedApp {
         now: Instant,
         settings: &AppSettings,
     ) -> Self {
-        let (memory, recalls, pushes) = match before {
+        let (memory, recalls, lists, pushes) = match before {
             Lookup::Found(before) => {
-                let CachedApp { memory, recalls, pushes, .. } = &**before;
-                (Arc::clone(memory), Arc::clone(recalls), Arc::clone(pushes))
+                let CachedApp { memory, recalls, lists, pushes, .. } = &**before;
+                (Arc::clone(memory), Arc::clone(recalls), Arc::clone(lists), Arc::clone(pushes))
             }
             Lookup::NoSuchApp | Lookup::Unknown => (
                 Arc::new(AppMemory::new(&shared.memory)),
                 Arc::new(shared.recalls.of_app()),
+                Arc::new(Semaphore::new(1)),
                 shared.metrics.app_pushes(&app.app_id),
             ),
         };
@@ -118,7 +122,7 @@ impl CachedApp {
             };
             (quotas, usage)
         });
-        Self { app, limits, memory, recalls, messages, devices, carriers, activity, pushes }
+        Self { app, limits, memory, recalls, lists, messages, devices, carriers, activity, pushes }
     }
 
     /// The refusal of a request that uses up no limit of the app, when it may be answered: no faster than

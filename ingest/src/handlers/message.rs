@@ -19,6 +19,7 @@ use push_model::{
     usage::UsageKind,
 };
 use push_store::IndexError;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     list_query::ListQuery,
@@ -37,6 +38,10 @@ use crate::{
 
 const MESSAGE: &str = "message";
 
+/// The most pages of messages that are read concurrently. Each asks Redis for some thousand members of lists,
+/// and pushes wait for their turn beside them.
+pub(super) const PAGES_AT_ONCE: usize = 2;
+
 /// Answers the calls for messages.
 #[derive(Debug)]
 pub(super) struct MessageHandler {
@@ -44,6 +49,8 @@ pub(super) struct MessageHandler {
     pub(super) index: Arc<IndexClient>,
     pub(super) usage: Arc<UsageSync>,
     pub(super) retention: Retention,
+    /// Has [`PAGES_AT_ONCE`] permits.
+    pub(super) pages: Semaphore,
 }
 
 impl MessageHandler {
@@ -86,8 +93,11 @@ impl MessageHandler {
             })
             .transpose()?;
         let query = MessageQuery { limit, before, state };
+        let turn = async { (caller.cached.lists.acquire().await, self.pages.acquire().await) };
+        let busy = |_| Rejection::Unavailable("too many lists of messages are asked for");
+        let _turn = timeout(self.index.timeout, turn).await.map_err(busy)?;
         let list = list_messages(&*self.index.ledger, &key, &query, now);
-        let page = self.index.ask(Subject::messages(&caller.app), list).await?;
+        let page = self.index.ask_for_much(Subject::messages(&caller.app), list).await?;
         success(&page.into_reports(&key, id_key), rate)
     }
 

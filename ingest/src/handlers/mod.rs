@@ -39,7 +39,7 @@ use hyper::body::Body;
 use push_boot::engines::Stores;
 use push_model::time::UnixMillis;
 use ring::rand::SystemRandom;
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use tracing::Instrument as _;
 
 use self::{
@@ -149,6 +149,7 @@ impl Handlers {
                 index: Arc::clone(&index),
                 usage: Arc::clone(&usage),
                 retention,
+                pages: Semaphore::new(message::PAGES_AT_ONCE),
             },
             broker_auth: BrokerAuth {
                 settings: settings.broker_auth,
