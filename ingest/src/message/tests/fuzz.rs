@@ -32,12 +32,17 @@ fn a_body_is_read_alike_in_every_way_or_refused() {
     push_fuzz::fuzz("message", &TOKENS, |body| {
         let push = Push::read(body, RULES);
         let line = Push::read_line(body, RULES);
-        // The column of an error in a line's own key is counted in another way.
-        prop_assert_eq!(push.as_ref().ok(), line.as_ref().ok().map(|(push, _)| push));
         match super::json::utf8(body) {
-            Ok(text) => prop_assert_eq!(push, Push::read_used_fields(text, RULES)),
+            Ok(text) => prop_assert_eq!(&push, &Push::read_used_fields(text, RULES)),
             Err(_) => prop_assert!(push.is_err()),
         }
+        // The column of an error in a line's own key is counted in another way, and that key is known in a
+        // line only.
+        let without_notes = |push| Push { notes: Notes::default(), ..push };
+        prop_assert_eq!(
+            push.ok().map(without_notes),
+            line.ok().map(|(push, _)| without_notes(push))
+        );
         Ok(())
     });
 }
