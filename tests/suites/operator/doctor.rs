@@ -347,9 +347,7 @@ async fn doctor_warns_of_open_folders_and_of_passwords_that_other_users_can_read
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     set_mode(&file, 0o600);
-    for making in [["app", "list"], ["dead", "list"]] {
-        pushctl(&[&["--data-dir", data], &making[..]].concat()).await;
-    }
+    pushctl(&["--data-dir", data, "app", "create", "news"]).await;
     let flags = ["--data-dir", data, "--mqtt-url-file", file.to_str().unwrap()];
     let findings = doctor(&flags).await;
     assert!(findings.all.iter().all(|of| of["subject"] != "file access" || of["level"] == "ok"));
@@ -399,7 +397,7 @@ async fn doctor_looks_at_each_store_on_its_own_and_makes_none() {
     assert!(!findings.ok && !data.exists());
 
     // The index is there, and the ledger is not.
-    pushctl(&[&index[..], &["app", "list"]].concat()).await;
+    pushctl(&[&index[..], &["app", "create", "news"]].concat()).await;
     let findings = doctor(&[&index[..], &["--ledger-url", &of_file]].concat()).await;
     findings.says("index writes", "ok", "");
     findings.says("ledger", "warning", "there is none in");
