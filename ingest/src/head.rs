@@ -64,7 +64,7 @@ impl<'a> Head<'a> {
             content_type: header(CONTENT_TYPE),
             content_encoding: header(CONTENT_ENCODING),
             idempotency_key: header(IDEMPOTENCY_KEY),
-            prefer: header(PREFER),
+            prefer: preferences(&parts.headers).map(HeaderValue::as_bytes),
             traceparent: parents.next().filter(|_| parents.next().is_none()),
             expects: parts.headers.contains_key(EXPECT),
             stream_head: None,
@@ -79,6 +79,19 @@ impl Head<'_> {
     pub(crate) fn is_strict(&self) -> bool {
         self.prefer.is_some_and(is_strict)
     }
+}
+
+/// Returns the first line of preferences that says how to handle the request.
+fn preferences(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get_all(PREFER).iter().find(|value| names_handling(value.as_bytes()))
+}
+
+/// Returns true for preferences that say how to handle the request.
+pub(crate) fn names_handling(preferences: &[u8]) -> bool {
+    preferences.split(|byte| *byte == b',').any(|preference| {
+        let name = preference.split(|byte| matches!(byte, b'=' | b';')).next();
+        name.unwrap_or_default().trim_ascii().eq_ignore_ascii_case(b"handling")
+    })
 }
 
 /// Returns true for preferences with `handling=strict`. A preference may have parameters, and its value may
@@ -122,6 +135,11 @@ impl OwnedHead {
         let size = path + headers_size(headers);
         let is_kept = size <= max;
         let value = |name: &HeaderName| {
+            if name == PREFER {
+                return preferences(headers)
+                    .filter(|_| is_kept)
+                    .map(|value| value.as_bytes().into());
+            }
             let mut values = headers.get_all(name).iter();
             let first = values.next().filter(|_| is_kept)?;
             let is_ambiguous = name == TRACEPARENT && values.next().is_some();

@@ -36,7 +36,9 @@ impl Notes {
         let all = &mut self.noted().unknown;
         let count = unknown.clone().count();
         for name in unknown.take(MAX_NAMED) {
-            let near = match nearest(name, known.iter().copied()) {
+            // The time for it grows with the length of the name.
+            let short = Some(&**name).filter(|name| name.len() <= MAX_NAME);
+            let near = match short.and_then(|name| nearest(name, known.iter().copied())) {
                 Some(near) => format!("; the nearest one is {}", at(path, near)),
                 None => String::new(),
             };

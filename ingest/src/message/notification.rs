@@ -61,7 +61,10 @@ impl<'de> Deserialize<'de> for OpenType {
 impl<'a> NotificationFields<'a> {
     /// Checks the fields, and notes those without effect.
     pub(super) fn check(self, notes: &mut Notes) -> Result<Notification<'a>, Rejection> {
-        if self.title.is_none() && self.desc.is_none() {
+        let is_empty = |text: Option<&Literal<'_>>| {
+            text.is_none_or(|literal| literal.text().trim().is_empty())
+        };
+        if is_empty(self.title.as_ref()) && is_empty(self.desc.as_ref()) {
             notes.note(
                 "the notification has neither title nor desc, so a device has no text to show",
             );

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use push_model::ids::AppId;
 use push_operator::{
     app::NewSecret,
-    profile::{Profile, ProfileFile},
+    profile::{Profile, ProfileFile, Profiles},
     server::Server,
 };
 
@@ -44,7 +44,11 @@ impl Keeper {
     pub(super) fn print(self, new: &NewSecret, out: Output) -> anyhow::Result<()> {
         let Some(Target { file, server, name }) = self.0 else { return print_secret(new, out) };
         let profile = Profile::new(new.app_id.clone(), &server, &new.secret);
-        match file.change(|all| Ok(all.save(&name, profile))) {
+        let save = |all: &mut Profiles| {
+            all.check_free(&name, &new.app_id, &server)?;
+            Ok(all.save(&name, profile))
+        };
+        match file.change(save) {
             Ok(saved) => profile::print(&saved, out),
             Err(error) => {
                 print_secret(new, out)?;

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     client::{Peer, Sender},
-    head::Head,
+    head::{Head, names_handling},
     rejection::Rejection,
 };
 
@@ -176,7 +176,10 @@ impl<'a> Fields<'a> {
         } else if is("idempotency-key") {
             self.idempotency_key.get_or_insert(value);
         } else if is("prefer") {
-            self.prefer.get_or_insert(value);
+            // The first line that says it counts (RFC 7240 section 2).
+            if !self.prefer.is_some_and(names_handling) {
+                self.prefer = Some(value);
+            }
         } else if is("traceparent") {
             self.has_several_traceparents |= self.traceparent.replace(value).is_some();
         } else if is_forwarded(name) {

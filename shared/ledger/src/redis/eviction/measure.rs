@@ -32,8 +32,8 @@ const MEASURED_ENTRIES: usize = 8;
 const LIST_BYTES: u64 = 20;
 
 /// The memory that the lists of an app's entries take for each of its pages, in bytes: about ten for the
-/// member, and a part of the list's key, which has most if the app has few entries.
-const LISTED_BYTES: u64 = 64;
+/// member, and a list of its own if the app has few entries.
+const LISTED_BYTES: u64 = 160;
 
 /// The size of pages of the ledger in bytes, their expanded entries included.
 #[derive(Debug, Default)]

@@ -43,8 +43,8 @@ local LIST_SLACK = 3600000
 -- `last`, each behind its score, which is 0. If the list is full, the oldest members make room, and the
 -- empty member, which is the first of all, says so.
 local function list_entries(list, from, last, wanted, now)
-  if redis.call('ZADD', list, unpack(ARGV, from, last)) == 0 then return end
-  local excess = redis.call('ZCARD', list) - MOST_LISTED
+  local is_known = redis.call('ZADD', list, unpack(ARGV, from, last)) == 0
+  local excess = is_known and 0 or redis.call('ZCARD', list) - MOST_LISTED
   if excess > 0 then
     local added = redis.call('ZADD', list, 0, '')
     redis.call('ZREMRANGEBYRANK', list, 1, excess - 1 + added)
