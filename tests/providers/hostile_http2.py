@@ -467,7 +467,7 @@ CASES = [
     (endless_continuation, {}, 10, 15, {LOST}),
     (giant_headers, {}, 10, 15, {RESET.format(PROTOCOL_ERROR)}),
     (header_bomb, {}, 10, 15, {LOST}),
-    (broken_header_block, {}, 10, 15, {LOST}),
+    (broken_header_block, {}, 10, 15, {LOST, GOING}),
     (endless_body, {}, 1, 15, {CUT}),
     (flood_of_empty_data, {}, 1, 3, {CUT}),
     (trailers_only, {}, 10, 15, {ANSWERED}),

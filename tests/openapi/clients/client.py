@@ -16,7 +16,7 @@ from push_client.models import (
     Error,
     ErrorStatus,
     MessageReport,
-    MessageReportResultState,
+    ReportState,
     Notification,
     NotificationType,
     Priority,
@@ -43,7 +43,7 @@ def wait_for_report(message_id):
     while True:
         report = get_message.sync(APP, message_id, client=client)
         assert isinstance(report, MessageReport), report
-        if report.result.state == MessageReportResultState.DONE:
+        if report.result.state == ReportState.DONE:
             return report.result
         assert time.monotonic() < deadline, report
         time.sleep(0.05)
