@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, Command as ClapCommand, Parser, Subcommand};
+use clap::{Arg, Parser, Subcommand};
 use push_boot::{
     build_info, credentials::CredentialArgs, engines::EngineArgs, seal::SealArgs, tune::TuneArgs,
 };
@@ -25,8 +25,7 @@ use crate::{
     long_version = build_info::LONG_VERSION,
     max_term_width = 100,
     // Flags of every command can be written behind its name, too.
-    mut_args(|flag| in_long_help(flag).global(true)),
-    mut_subcommands(short_help)
+    mut_args(|flag| in_long_help(flag).global(true))
 )]
 pub struct Cli {
     /// Print results as JSON
@@ -109,18 +108,6 @@ fn in_long_help(flag: Arg) -> Arg {
     flag.hide_short_help(is_common)
 }
 
-/// Leaves the flags about the server out of the short help of each command.
-fn short_help(command: ClapCommand) -> ClapCommand {
-    let command = command.mut_args(|flag| match flag.get_help_heading() {
-        Some(SERVER) => in_long_help(flag),
-        _ => flag,
-    });
-    command.mut_subcommands(short_help)
-}
-
-/// The heading of the flags about the server.
-const SERVER: &str = "Server";
-
 #[cfg(test)]
 mod tests {
     use clap::{Command, CommandFactory as _};
@@ -145,6 +132,25 @@ mod tests {
             let argument = standalone.get_arguments().find(|argument| argument.get_id() == name);
             let default = argument.unwrap().get_default_values()[0].to_str().unwrap();
             assert!(default.starts_with("127.0.0.1:"), "{name}: {default}");
+        }
+    }
+
+    #[test]
+    fn the_short_help_of_a_command_shows_its_own_flags_and_those_about_the_server() {
+        for (path, own) in [
+            (&["push"][..], "--title"),
+            (&["message", "watch"], "--timeout"),
+            (&["profile", "add"], "--secret-file"),
+            (&["device", "put"], "--country"),
+        ] {
+            let mut command = Cli::command();
+            let words = [&["pushctl"], path, &["-h"]].concat();
+            let help = command.try_get_matches_from_mut(words).unwrap_err().to_string();
+            let (options, server) = help.split_once("\nServer:").unwrap();
+            for flag in ["--server", "--profile", "--secret-file"] {
+                assert!(server.contains(flag), "{path:?}: {help}");
+            }
+            assert!(own == "--secret-file" || options.contains(own), "{path:?}: {help}");
         }
     }
 

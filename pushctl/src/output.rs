@@ -115,26 +115,37 @@ impl Write for Stdout {
 
 /// The space between two columns.
 const GAP: usize = 2;
+/// The width that a wrapped column keeps on the narrowest terminal.
+const LEAST_WRAPPED: usize = 30;
 
 /// Rows of text in aligned columns. On a narrow terminal the columns that matter least are left out, and
-/// then the last one is cut; `--json` has everything.
+/// then the last one is cut or wrapped; `--json` has everything. So an id never stands in the last column.
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
     /// The headings of columns that may be left out, in this order.
     optional: &'static [&'static str],
+    /// True if the last column goes on in further lines instead of being cut.
+    wraps: bool,
 }
 
 impl Table {
     /// Makes a table with these headings.
     pub fn new(head: &[&str]) -> Self {
-        Self { rows: vec![head.iter().map(|&h| h.to_owned()).collect()], optional: &[] }
+        let rows = vec![head.iter().map(|&h| h.to_owned()).collect()];
+        Self { rows, optional: &[], wraps: false }
     }
 
     /// Names the columns that a narrow terminal does not show, the first to be left out first.
     #[must_use]
     pub fn without_first(self, optional: &'static [&'static str]) -> Self {
         Self { optional, ..self }
+    }
+
+    /// Wraps the last column on a narrow terminal, for texts of which no word may be lost.
+    #[must_use]
+    pub fn wrapping(self) -> Self {
+        Self { wraps: true, ..self }
     }
 
     /// Adds a row. No cell can end its line.
@@ -162,17 +173,45 @@ impl Table {
         let excess = total(&shown).saturating_sub(columns);
         if let Some((at, last)) = shown.last_mut() {
             let head = cells(*at).next().map_or(0, |head| head.chars().count());
-            *last = last.saturating_sub(excess).max(head);
+            let least = if self.wraps { LEAST_WRAPPED.min(*last) } else { head };
+            *last = last.saturating_sub(excess).max(least);
         }
+        let indent = total(&shown).saturating_sub(shown.last().map_or(0, |(_, last)| *last));
         let mut text = String::new();
         for row in &self.rows {
-            let cell = |(at, width): &(usize, usize)| cut(row.get(*at).map_or("", |it| it), *width);
-            let line: Vec<String> = shown.iter().map(cell).collect();
+            let content = |at: usize| row.get(at).map_or("", |it| it);
+            let mut further = Vec::new();
+            let mut line: Vec<String> =
+                shown.iter().map(|(at, width)| cut(content(*at), *width)).collect();
+            if let (true, Some((at, width)), Some(last)) =
+                (self.wraps, shown.last(), line.last_mut())
+            {
+                further = wrapped(content(*at), *width);
+                *last = if further.is_empty() { String::new() } else { further.remove(0) };
+            }
             text.push_str(line.join("  ").trim_end());
             text.push('\n');
+            for more in further {
+                text.push_str(&format!("{:indent$}{more}\n", ""));
+            }
         }
         text
     }
+}
+
+/// Splits a text between its words into lines of this width; a longer word has a line of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// Fills a cell up to its width, or cuts it.
@@ -209,6 +248,19 @@ mod tests {
         assert_eq!(table.fitted(25), "AT   REASON\nnow  it was broken\n");
         assert_eq!(table.fitted(14), "AT   REASON\nnow  it was b…\n");
         assert_eq!(table.fitted(1), "AT   REASON\nnow  it wa…\n");
+    }
+
+    #[test]
+    fn a_narrow_table_that_wraps_loses_no_word_of_its_last_column() {
+        let mut table = Table::new(&["WHAT", "FOUND"]).wrapping();
+        table.row(["clock".to_owned(), "it is two minutes late; run a time service".to_owned()]);
+        table.row(["disk".to_owned(), "free".to_owned()]);
+        assert_eq!(
+            table.fitted(37),
+            "WHAT   FOUND\nclock  it is two minutes late; run a\n       time service\ndisk   free\n"
+        );
+        assert_eq!(table.fitted(1), table.fitted(37), "at least 30 columns are left");
+        assert_eq!(table.fitted(80).lines().count(), 3);
     }
 
     #[test]

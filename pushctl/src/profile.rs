@@ -21,15 +21,17 @@ pub enum ProfileCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
-    /// List the profiles; no secret is shown
+    /// List the profiles; no secret is shown. A command takes the profile of its app; if several are
+    /// for it, the preferred one
     List,
-    /// Use this profile for its app from now on
+    /// Prefer this profile where several are for its app. One profile at a time is preferred, at first
+    /// the one that was added first
     Use {
         /// The profile
         #[arg(value_parser = profile::name)]
         name: String,
     },
-    /// Show a profile without its secret; without a name, the one in use
+    /// Show a profile without its secret; without a name, the preferred one
     Show {
         /// The profile
         #[arg(value_parser = profile::name)]
@@ -62,7 +64,7 @@ pub fn run(command: ProfileCommand, out: Output) -> anyhow::Result<()> {
         }
         ProfileCommand::List => {
             let all = file.read()?.list();
-            let mut table = Table::new(&["PROFILE", "APP", "SERVER", "IN USE"]);
+            let mut table = Table::new(&["PROFILE", "APP", "SERVER", "PREFERRED"]);
             for ProfileView { profile, app_id, server, in_use } in &all {
                 let in_use = if *in_use { "yes" } else { "" }.to_owned();
                 table.row([profile.clone(), app_id.to_string(), server.clone(), in_use]);
@@ -91,6 +93,6 @@ pub(crate) fn text(view: &ProfileView) -> String {
     let ProfileView { profile, app_id, server, in_use } = view;
     let in_use = if *in_use { "yes" } else { "no" };
     format!(
-        "profile  {profile}\napp      {app_id}\nserver   {server}\nsecret   kept, not shown\nin use   {in_use}"
+        "profile    {profile}\napp        {app_id}\nserver     {server}\nsecret     kept, not shown\npreferred  {in_use}"
     )
 }

@@ -116,11 +116,15 @@ impl ServerArgs {
         let Wanted { server, secret, profile } = self.wanted()?;
         let is_asked = server.is_some() || secret.is_some() || profile.is_some();
         let may_be = matches!(&engines.index, IndexUrl::Sqlite(file) if file.parent() == Some(Path::new(DATA_DIR)))
-            && !is_there(&engines.index)
             && profile_file().is_ok_and(|file| file.path().exists());
         let has_profile = || anyhow::Ok(profile_file()?.read()?.choose(app, None)?.is_some());
-        if is_asked || (may_be && has_profile()?) {
+        let is_there = is_there(&engines.index);
+        if is_asked || (may_be && !is_there && has_profile()?) {
             return self.client(app, out).map(Some);
+        }
+        // Profiles that cannot be read do not matter to a command on the store.
+        if may_be && is_there && has_profile().unwrap_or(false) {
+            out.note(format_args!("reading ./{DATA_DIR}; --profile NAME asks the server"));
         }
         Ok(None)
     }

@@ -68,6 +68,7 @@ pub async fn show(
     let report = match ledger.entry(&app, message_id).await? {
         Some(entry) => Some(Report::of(&entry, now)),
         None => {
+            check_here(index, app_id).await?;
             let horizon = horizon(ledger, &app, message_id, retention).await?;
             Report::of_waiting(&app, message_id, now, horizon)
         }
@@ -106,12 +107,27 @@ pub async fn recall(
 }
 
 /// Returns the key of the app with this name, or of the last one that had it.
-async fn key(index: &dyn Index, app_id: &AppId) -> Result<AppKey, IndexError> {
+///
+/// # Errors
+/// If no app ever had it here, or the index did not answer.
+async fn key(index: &dyn Index, app_id: &AppId) -> anyhow::Result<AppKey> {
     if let Some(app) = index.app(app_id).await? {
         return Ok(AppKey::from(&app));
     }
-    let generation = index.removed_apps(app_id).await?.saturating_sub(1);
+    let last = index.removed_apps(app_id).await?.checked_sub(1);
+    let generation = last.with_context(|| format!("there is no app {app_id} in this store"))?;
     Ok(AppKey { id: app_id.clone(), generation })
+}
+
+/// Refuses to guess about a message without a ledger if its app went to another store.
+///
+/// # Errors
+/// If it did; the text names that store.
+async fn check_here(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
+    if let Some(moved) = index.app(app_id).await?.and_then(|app| app.moved_to) {
+        bail!("{app_id} has moved from here to {}: ask there", moved.store);
+    }
+    Ok(())
 }
 
 async fn pace(index: &dyn Index, app_id: &AppId) -> Result<Option<NonZeroU32>, IndexError> {

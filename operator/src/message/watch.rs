@@ -21,7 +21,7 @@ use serde::{Serialize, Serializer};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    key, pace,
+    check_here, key, pace,
     rate::{RateEstimator, Sample},
 };
 
@@ -100,6 +100,9 @@ pub async fn watch(
     let (index, ledger) = (&*stores.index, &*stores.ledger);
     let app = key(index, app_id).await?;
     let began = ledger.entry(&app, &message_id).await?.is_some();
+    if !began {
+        check_here(index, app_id).await?;
+    }
     let horizon = horizon(ledger, &app, &message_id, retention).await?;
     if !began && !may_begin(&app, &message_id, UnixMillis::now(), horizon) {
         bail!("{app_id} has no message {message_id}");

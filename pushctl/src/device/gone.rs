@@ -11,14 +11,14 @@ pub(super) fn print(gone: &Gone, out: Output) -> anyhow::Result<()> {
             "too many devices were reported as gone: no more are removed until {until}, see `pushctl doctor`"
         ));
     }
-    let mut table = Table::new(&["REMOVED", "TRANSPORT", "CODE", "CLIENT"])
+    let mut table = Table::new(&["CLIENT", "TRANSPORT", "CODE", "REMOVED"])
         .without_first(&["CODE", "TRANSPORT"]);
     for device in &gone.devices {
         table.row([
-            device.removed_at.to_string(),
+            device.client_id.to_string(),
             device.transport.to_owned(),
             device.code.to_string(),
-            device.client_id.to_string(),
+            device.removed_at.to_string(),
         ]);
     }
     let text = if gone.devices.is_empty() { "no devices".to_owned() } else { table.to_string() };

@@ -7,7 +7,8 @@ use crate::output::{Output, Table};
 
 /// Prints the devices, and a note with the cursor of the next page.
 pub(super) fn print(page: &DevicePage, out: Output) -> anyhow::Result<()> {
-    let mut table = Table::new(&["CLIENT", "TRANSPORT", "COUNTRY", "LANGUAGE", "MODEL", "VERSION"]);
+    let mut table = Table::new(&["CLIENT", "TRANSPORT", "COUNTRY", "LANGUAGE", "MODEL", "VERSION"])
+        .without_first(&["LANGUAGE", "MODEL", "COUNTRY", "VERSION"]);
     for device in &page.devices {
         let value = |attribute| device.attributes.get(attribute).unwrap_or("-").to_owned();
         table.row([

@@ -123,8 +123,6 @@ pub struct OneArgs {
 /// A device given by flags.
 #[derive(Debug, clap::Args)]
 pub struct PutArgs {
-    #[command(flatten)]
-    one: OneArgs,
     /// The country: ISO 3166-1 alpha-2
     #[arg(long)]
     country: Option<String>,
@@ -149,6 +147,9 @@ pub struct PutArgs {
     /// The device's address at the transport's provider
     #[arg(long)]
     token: Option<String>,
+    // Behind the others, because its heading holds for what follows.
+    #[command(flatten)]
+    one: OneArgs,
 }
 
 impl PutArgs {

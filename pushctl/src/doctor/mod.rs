@@ -66,7 +66,7 @@ pub(crate) async fn run(
 }
 
 fn print(findings: &[Finding], out: Output) -> anyhow::Result<()> {
-    let mut table = Table::new(&["", "WHAT", "FOUND"]);
+    let mut table = Table::new(&["", "WHAT", "FOUND"]).wrapping();
     for finding in findings {
         let mark = match finding.level {
             Level::Ok => "ok",

@@ -172,25 +172,33 @@ fn state(text: &str) -> Result<MessageState, String> {
 }
 
 fn print_list(page: &ReportPage, out: Output) -> anyhow::Result<()> {
+    if let Some(cursor) = page.next_cursor.as_ref().filter(|_| !out.json) {
+        out.note(format_args!("there are more: --cursor {cursor}"));
+    }
+    let text = match page.messages.is_empty() {
+        true => "no messages".to_owned(),
+        false => table(&page.messages).to_string(),
+    };
+    out.result(text, page)
+}
+
+fn table(messages: &[Report]) -> Table {
     let mut table =
-        Table::new(&["ACCEPTED", "STATE", "TARGETED", "SENT", "FAILED", "EXPIRED", "MESSAGE"]);
-    for report in &page.messages {
+        Table::new(&["MESSAGE", "ACCEPTED", "TARGETED", "SENT", "FAILED", "EXPIRED", "STATE"])
+            .without_first(&["ACCEPTED", "EXPIRED", "TARGETED", "FAILED", "SENT"]);
+    for report in messages {
         let Outcomes { sent, failed, expired, .. } = &report.outcomes;
         table.row([
+            report.message_id.to_string(),
             report.accepted_at.to_string(),
-            report.state.name().to_owned(),
             report.targeted.to_string(),
             sent.to_string(),
             failed.values().sum::<u64>().to_string(),
             expired.to_string(),
-            report.message_id.to_string(),
+            report.state.name().to_owned(),
         ]);
     }
-    if let Some(cursor) = page.next_cursor.as_ref().filter(|_| !out.json) {
-        out.note(format_args!("there are more: --cursor {cursor}"));
-    }
-    let text = if page.messages.is_empty() { "no messages".to_owned() } else { table.to_string() };
-    out.result(text, page)
+    table
 }
 
 fn text(report: &Report) -> String {

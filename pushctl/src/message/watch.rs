@@ -29,14 +29,15 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Flags of `message watch`.
 #[derive(Debug, clap::Args)]
 pub struct WatchArgs {
-    #[command(flatten)]
-    message: MessageArgs,
     /// Read the ledger once per this time
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = interval)]
     interval: Duration,
     /// Fail if the message is not closed by then; without it, wait as long as it takes
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
+    // Behind the others, because its heading holds for what follows.
+    #[command(flatten)]
+    message: MessageArgs,
 }
 
 impl WatchArgs {
@@ -111,6 +112,9 @@ pub(crate) async fn follow(
         Ok(closed) => {
             let report = closed?;
             out.result(text(&report), &report)?;
+            if report.state == MessageState::Done && report.targeted == 0 {
+                out.note("no device matched");
+            }
             check_reached(&report)
         }
         Err(why) => {

@@ -121,7 +121,7 @@ pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
     let body = if args.dry_run { as_dry_run(&body)? } else { body };
     let sender = client.clone();
     let send = move || sender.push(args.idempotency_key.as_deref(), &body);
-    let answer = tokio::task::spawn_blocking(send).await??;
+    let mut answer = tokio::task::spawn_blocking(send).await??;
     let status = answer.get("status").and_then(Value::as_u64);
     if status != Some(200) {
         let message = answer.get("message").and_then(Value::as_str).unwrap_or("no message");
@@ -136,8 +136,12 @@ pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
         let following = Following::accepted(id.parse().context("the server gave no message id")?);
         return message::follow(following, &args.app_id, &Source::Server(client), out).await;
     }
-    let done = if args.dry_run { "valid, nothing was sent" } else { "accepted" };
-    out.result(format!("{done}  {id}"), &answer)
+    let text = if args.dry_run { "valid, nothing was sent" } else { "accepted" };
+    let text = format!("{text}  {id}");
+    if let (true, Some(fields)) = (args.dry_run, answer.as_object_mut()) {
+        fields.insert("dry_run".to_owned(), Value::Bool(true));
+    }
+    out.result(text, &answer)
 }
 
 impl PushArgs {
