@@ -447,6 +447,7 @@ class Client:
 ANSWERED, CUT = "answered: 200 whole", "answered: 200 cut"
 LATE, LOST, WAITED = "unanswered: Late", "unanswered: Lost", "not processed: Late"
 REFUSED, GOING = "not processed: Refused", "not processed: GoingAway"
+ENDED = "not processed: Unreachable Http Ended"
 DEAD = "not processed: Unreachable Http Ended"
 RESET = "unanswered: Reset({})"
 
@@ -467,7 +468,7 @@ CASES = [
     (endless_continuation, {}, 10, 15, {LOST}),
     (giant_headers, {}, 10, 15, {RESET.format(PROTOCOL_ERROR)}),
     (header_bomb, {}, 10, 15, {LOST}),
-    (broken_header_block, {}, 10, 15, {LOST, GOING}),
+    (broken_header_block, {}, 10, 15, {LOST}),
     (endless_body, {}, 1, 15, {CUT}),
     (flood_of_empty_data, {}, 1, 3, {CUT}),
     (trailers_only, {}, 10, 15, {ANSWERED}),
@@ -512,6 +513,9 @@ class Hostile(unittest.TestCase):
             self.assertEqual(outcomes.total(), requests)
             if isinstance(expected, dict):
                 self.assertEqual(outcomes, expected)
+            if LOST in expected:
+                # A connection may be lost before all requests are sent on it.
+                expected = set(expected) | {GOING, ENDED}
             self.assertLessEqual(set(outcomes), set(expected))
             self.assertLess(took, seconds + BUSY)
             self.assertLess(server.connections, 4, "a storm of connects")

@@ -142,7 +142,7 @@ async fn watching_ends_with_an_error_when_its_time_is_over_or_it_is_stopped() {
     assert!(!stopped.succeeded().await);
 
     let mut nowhere = Running::start(&service, &["message", "watch", "no-such-app", &id]);
-    says(&mut nowhere, "error: no-such-app has no message").await;
+    says(&mut nowhere, "error: there is no app no-such-app in this store").await;
     assert!(!nowhere.succeeded().await);
 }
 
