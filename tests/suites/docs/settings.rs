@@ -11,9 +11,10 @@ use crate::docs::pages::{page, pages, root};
 
 /// Flags of cargo, of Docker and of the commands in deploy/ that the pages show, and the flag that no
 /// help shows.
-const OF_OTHERS: [&str; 14] = [
+const OF_OTHERS: [&str; 15] = [
     TUNE,
     "--release",
+    "--locked",
     "--profile",
     "--path",
     "--detach",
