@@ -16,6 +16,10 @@
 //! - `transfer`: backing up, restoring and moving apps
 //! - `doctor`: checks of a deployment
 //! - `audit`: the audit trail
+//! - `admin_key`: the keys of the admin API
+//! - `status`: what waits in the queue, and the broadcasts in work
+//! - `page`: pages of lists that belong to no app
+//! - `refusal`: why a use case was not done
 //! - `access`: the commands that let the service in where RabbitMQ refuses it
 //! - `input`: reads an input line by line in bounded memory
 //! - `server`: the URL of an HTTP server
@@ -23,6 +27,7 @@
 //! - `profile`: server and secret of later commands
 
 pub mod access;
+pub mod admin_key;
 pub mod app;
 pub mod audit;
 pub mod client;
@@ -32,6 +37,9 @@ pub mod doctor;
 pub mod input;
 pub mod keys;
 pub mod message;
+pub mod page;
 pub mod profile;
+pub mod refusal;
 pub mod server;
+pub mod status;
 pub mod transfer;

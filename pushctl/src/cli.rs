@@ -8,8 +8,9 @@ use push_boot::{
 };
 
 use crate::{
-    app::AppCommand, audit::AuditCommand, broker::BrokerCommandArgs, completions::CompletionsArgs,
-    dead::DeadCommand, device::DeviceCommand, doctor::DoctorArgs, key::KeyCommand, man::ManArgs,
+    admin_key::AdminKeyCommand, app::AppCommand, audit::AuditCommand, broker::BrokerCommandArgs,
+    completions::CompletionsArgs, console::ConsoleCommandArgs, dead::DeadCommand,
+    device::DeviceCommand, doctor::DoctorArgs, key::KeyCommand, man::ManArgs,
     message::MessageCommand, profile::ProfileCommand, push::PushArgs, server::DATA_DIR,
     standalone::StandaloneArgs, transfer::MoveArgs,
 };
@@ -60,6 +61,12 @@ pub(crate) enum Command {
     Standalone(Box<StandaloneArgs>),
     /// Run the MQTT broker alone, for devices and for workers of other processes
     Broker(Box<BrokerCommandArgs>),
+    /// Run the admin API alone, for operators of a service whose programs run elsewhere
+    #[command(mut_arg("fcm_quota", |quota| quota.hide(true)))]
+    Console(Box<ConsoleCommandArgs>),
+    /// Make, list and revoke keys of the admin API
+    #[command(subcommand)]
+    AdminKey(AdminKeyCommand),
     /// Make and change apps
     #[command(subcommand)]
     App(AppCommand),
@@ -128,7 +135,7 @@ mod tests {
     fn standalone_listens_on_this_machine_only_unless_it_is_told_otherwise() {
         let command = Cli::command();
         let standalone = command.find_subcommand("standalone").unwrap();
-        for name in ["listen", "mqtt_listen", "ops_listen"] {
+        for name in ["listen", "mqtt_listen", "ops_listen", "admin_listen"] {
             let argument = standalone.get_arguments().find(|argument| argument.get_id() == name);
             let default = argument.unwrap().get_default_values()[0].to_str().unwrap();
             assert!(default.starts_with("127.0.0.1:"), "{name}: {default}");

@@ -5,12 +5,14 @@
 //! backups. A command parses its flags, calls `push_operator` and prints the result. `input` opens files
 //! and standard input, `output` prints.
 
+pub mod admin_key;
 pub mod app;
 pub mod audit;
 pub mod broker;
 pub mod cli;
 pub mod completions;
 mod confirm;
+pub mod console;
 pub mod dead;
 pub mod device;
 pub mod doctor;

@@ -23,9 +23,9 @@ use push_operator::{access::rabbitmq_commands, audit::Actor, device::AppLogins};
 use push_queue::Queue;
 
 use crate::{
-    app, audit, broker,
+    admin_key, app, audit, broker,
     cli::{Cli, Command},
-    completions, dead,
+    completions, console, dead,
     device::{self, DeviceCommand},
     doctor::{self, Installation},
     key, man,
@@ -76,7 +76,9 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     };
     // A command that runs no service has few of the constants, so it takes none.
     let mut errors = match &command {
-        Command::Standalone(_) | Command::Broker(_) => ConfigErrors::tuned(&cli.tune),
+        Command::Standalone(_) | Command::Broker(_) | Command::Console(_) => {
+            ConfigErrors::tuned(&cli.tune)
+        }
         _ => ConfigErrors::default(),
     };
     let data_dir = cli.data_dir.as_path();
@@ -90,12 +92,17 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             let credentials = credentials.map(|(credentials, _)| credentials);
             return broker::run(*args, urls, credentials, errors, data_dir, out).await;
         }
+        Command::Console(args) => {
+            let seal = credentials.map(|(_, seal)| seal);
+            return console::run(*args, urls, seal, errors, data_dir, out).await;
+        }
         command => command,
     };
     let (urls, (credentials, seal)) = errors.finish(urls.zip(credentials))?;
     match command {
         Command::Standalone(_)
         | Command::Broker(_)
+        | Command::Console(_)
         | Command::Completions(_)
         | Command::Man(_)
         | Command::Move(_)
@@ -132,6 +139,13 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
                 None => None,
             };
             device::listen::run(args, broker, logins, out).await
+        }
+        Command::AdminKey(command) => {
+            let index = match command.makes_store() {
+                true => index_or_make(&urls, data_dir).await?,
+                false => index(&urls).await?,
+            };
+            admin_key::run(command, &*index, &actor, out).await
         }
         Command::App(command) => {
             let index = match command.makes_store() {

@@ -58,6 +58,12 @@ impl OpenFiles {
     }
 }
 
+/// Returns true for a `standalone` that would serve the admin API at its default address, which is one for all.
+fn is_standalone_without_admin(flags: &[String]) -> bool {
+    let is_given = flags.iter().any(|flag| flag.starts_with("--admin-listen"));
+    flags.iter().any(|flag| flag == "standalone") && !is_given
+}
+
 /// A running program of the service. Killed when dropped.
 #[derive(Debug)]
 pub struct Program {
@@ -94,6 +100,9 @@ impl Program {
         let ops = free_port().expect("a free port");
         let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         flags.extend(["--ops-listen".to_owned(), ops.address()]);
+        if is_standalone_without_admin(&flags) {
+            flags.push("--admin-listen=off".to_owned());
+        }
         let process = spawn(name, &flags, &[], open_files, folder.path());
         let (name, environment) = (name.to_owned(), Vec::new());
         Self { name, flags, environment, open_files, process, folder, ops }

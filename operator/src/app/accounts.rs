@@ -18,7 +18,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{change_app, find};
-use crate::audit::{Actor, recorded};
+use crate::{
+    audit::{Actor, recorded},
+    refusal::Refusal,
+};
 
 /// An account to be set. Its `Debug` form shows its transport alone.
 #[derive(Clone)]
@@ -147,13 +150,16 @@ pub async fn set(
         let before = find(index, app_id).await?.transports.remove(&kind);
         let sealed_before = before.as_ref().map(|before| before.sealed.clone());
         let before = before.map(|before| seal.open_sealed(&before.sealed, &context)).transpose();
-        let checked = check(account, before, now)?;
+        let checked =
+            check(account, before, now).map_err(|error| Refusal::Invalid(format!("{error:#}")))?;
         let sealed = seal.current().seal(&checked.credential, &context, now)?;
         let stored = ProviderAccount { set_at: now, summary: checked.summary, sealed };
         let change = |app: &mut App| {
             // A key that another program made meanwhile may have been given to browsers already.
             if app.transports.get(&kind).map(|account| &account.sealed) != sealed_before.as_ref() {
-                bail!("the account was set or removed meanwhile: run the command again");
+                bail!(Refusal::Conflict(
+                    "the account was set or removed meanwhile: run the command again".to_owned()
+                ));
             }
             app.transports.insert(kind, stored.clone());
             Ok(())
@@ -191,12 +197,16 @@ pub async fn remove(
     let work = async {
         let change = |app: &mut App| match app.transports.remove(&kind) {
             Some(_) => Ok(()),
-            None => bail!("{app_id} has no account for {}", kind.name()),
+            None => bail!(no_account(app_id, kind)),
         };
         change_app(index, app_id, change).await?;
         Ok(AccountRemoved { app_id: app_id.clone(), removed: kind })
     };
     recorded(Some(index), actor.event_of_app(Action::AccountRemoved, app_id), work).await
+}
+
+fn no_account(app_id: &AppId, kind: TransportKind) -> Refusal {
+    Refusal::Missing(format!("{app_id} has no account for {}", kind.name()))
 }
 
 fn view(kind: TransportKind, account: &ProviderAccount) -> AccountView {

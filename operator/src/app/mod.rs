@@ -15,20 +15,30 @@ mod views;
 use std::{num::NonZeroU32, time::Duration};
 
 use anyhow::bail;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use push_index::Index;
 use push_model::{
     app::{App, AppQuota, DEFAULT_SECRET},
     audit::{Action, AuditEvent},
+    cursor::StoreList,
     ids::AppId,
     secret::Secret,
     time::UnixMillis,
 };
+use serde::Serialize;
 
 pub use self::views::{AppDetails, AppRemoved, AppState, AppUsage, AppView, NewSecret, SecretView};
-use crate::audit::{Actor, recorded};
+use crate::{
+    audit::{Actor, recorded},
+    page::PageQuery,
+    refusal::Refusal,
+};
 
 /// The most tries of a change while other programs change the same app.
 const CHANGE_TRIES: usize = 5;
+
+/// Apps of a page that are read at the same time.
+const READS: usize = 8;
 
 /// The limits and quotas of a new app.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,7 +101,7 @@ pub async fn create(
         app.max_ledger_entries = limits.max_ledger_entries;
         if !index.create_app(&app).await? {
             check_not_arriving(index, &app.app_id).await?;
-            bail!("there is an app {} already", app.app_id);
+            bail!(Refusal::Conflict(format!("there is an app {} already", app.app_id)));
         }
         Ok(NewSecret::new(&app, DEFAULT_SECRET, secret))
     };
@@ -108,6 +118,35 @@ pub async fn list(index: &dyn Index) -> anyhow::Result<Vec<AppDetails>> {
         views.push(AppDetails::read(index, &app).await?);
     }
     Ok(views)
+}
+
+/// A page of apps.
+#[derive(Debug, Clone, Serialize)]
+pub struct AppPage {
+    /// The apps, by id.
+    pub apps: Vec<AppDetails>,
+    /// The cursor of the next page; absent at the end of the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// Lists apps page by page, each as [`show`] shows it.
+///
+/// # Errors
+/// If the cursor is not one of this list, or the index did not answer.
+pub async fn page(index: &dyn Index, query: PageQuery<'_>) -> anyhow::Result<AppPage> {
+    let after = query.place(StoreList::Apps)?;
+    let mut apps = index.apps().await?;
+    if let Some(after) = after {
+        apps.retain(|app| app.app_id.as_str().as_bytes() > &*after);
+    }
+    let last = apps.get(query.limit.saturating_sub(1)).filter(|_| apps.len() > query.limit);
+    let place = last.map(|app| app.app_id.as_str().as_bytes());
+    let next_cursor = place.map(|place| query.cursor(StoreList::Apps, place));
+    apps.truncate(query.limit);
+    let details = stream::iter(apps).map(|app| async move { AppDetails::read(index, &app).await });
+    let apps = details.buffered(READS).try_collect().await?;
+    Ok(AppPage { apps, next_cursor })
 }
 
 /// Shows one app.
@@ -171,12 +210,12 @@ pub async fn enable(
             app.disabled = false;
             had_moved_to = app.moved_to.take();
             match &had_moved_to {
-                Some(moved) if !although_moved => bail!(
+                Some(moved) if !although_moved => bail!(Refusal::Conflict(format!(
                     "{app_id} moves or has moved from here to {store}: run that move again, which finishes \
                      it, and then bring the app back with pushctl move. To give the move up, or if that store \
                      is lost, run pushctl app remove {app_id} there and add --although-moved here",
                     store = moved.store
-                ),
+                ))),
                 _ => Ok(()),
             }
         };
@@ -194,7 +233,7 @@ pub async fn devices_to_lose(index: &dyn Index, app_id: &AppId) -> anyhow::Resul
     match index.app(app_id).await? {
         Some(app) => Ok(index.count_devices(&(&app).into()).await?),
         None if index.arrival(app_id).await?.is_some() => Ok(0),
-        None => bail!("there is no app {app_id}"),
+        None => bail!(no_app(app_id)),
     }
 }
 
@@ -210,7 +249,7 @@ pub async fn remove(
     let work = async {
         give_up_arrival(index, app_id).await?;
         if !index.remove_app(app_id).await? {
-            bail!("there is no app {app_id}");
+            bail!(no_app(app_id));
         }
         Ok(AppRemoved { removed: app_id.clone() })
     };
@@ -254,18 +293,22 @@ pub(crate) async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<Ap
         return Ok(app);
     }
     check_not_arriving(index, app_id).await?;
-    bail!("there is no app {app_id}")
+    bail!(no_app(app_id))
+}
+
+/// Says that there is no such app.
+fn no_app(app_id: &AppId) -> Refusal {
+    Refusal::Missing(format!("there is no app {app_id}"))
 }
 
 /// Refuses an app that is on its way here.
 async fn check_not_arriving(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
     if let Some(arrival) = index.arrival(app_id).await? {
-        bail!(
+        bail!(Refusal::Conflict(format!(
             "{app_id} is on its way here from {} since {}: repeat the command that takes it until it \
              succeeds, or give it up with pushctl app remove {app_id}",
-            arrival.origin,
-            arrival.begun_at
-        );
+            arrival.origin, arrival.begun_at
+        )));
     }
     Ok(())
 }
@@ -286,7 +329,10 @@ async fn give_up_arrival(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()
 /// If it did; the text names that store.
 pub(crate) fn check_in_service(app: &App) -> anyhow::Result<()> {
     if let Some(moved) = &app.moved_to {
-        bail!("{} has moved from here to {}: change it there", app.app_id, moved.store);
+        bail!(Refusal::Conflict(format!(
+            "{} has moved from here to {}: change it there",
+            app.app_id, moved.store
+        )));
     }
     Ok(())
 }
@@ -318,5 +364,7 @@ async fn change_any_app(
             return Ok(app);
         }
     }
-    bail!("{app_id} is being changed by other programs at this moment: try again")
+    bail!(Refusal::Conflict(format!(
+        "{app_id} is being changed by other programs at this moment: try again"
+    )))
 }

@@ -15,7 +15,10 @@ use super::{
     change_app, event_of_secret, find,
     views::{NewSecret, SecretView, secret_views},
 };
-use crate::audit::{Actor, recorded};
+use crate::{
+    audit::{Actor, recorded},
+    refusal::Refusal,
+};
 
 /// Names a secret that is no longer valid.
 #[derive(Debug, Clone, Serialize)]
@@ -77,10 +80,10 @@ pub async fn revoke(
             if app.revoke_secret(&name) {
                 return Ok(());
             }
-            bail!(
+            bail!(Refusal::Missing(format!(
                 "{app_id} has no named secret {name} (the default one is replaced with pushctl app \
                  rotate-secret)"
-            )
+            )))
         };
         change_app(index, app_id, revoke).await?;
         Ok(SecretRevoked { app_id: app_id.clone(), revoked: name.clone() })

@@ -1,6 +1,6 @@
 //! The devices of an app, page by page, in the order of their slots.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use push_index::Index;
 use push_model::{
     app::{App, AppKey},
@@ -13,6 +13,7 @@ use push_providers::by_kind::shown_device;
 use serde::Serialize;
 
 use super::find;
+use crate::refusal::Refusal;
 
 /// The most requests of a page, so that an app with many free slots does not prolong it.
 const MOST_REQUESTS: usize = 64;
@@ -64,13 +65,14 @@ pub async fn list(
     cursor: Option<&str>,
 ) -> anyhow::Result<DevicePage> {
     if limit == 0 {
-        bail!("the limit must be at least 1");
+        bail!(Refusal::Invalid("the limit must be at least 1".to_owned()));
     }
     let app = find(index, app_id).await?;
     let key = AppKey::from(&app);
     let place = |cursor| {
         let place = Place::of_cursor(&app, cursor);
-        place.with_context(|| format!("the cursor is not one of the devices of {app_id}"))
+        let wrong = || format!("the cursor is not one of the devices of {app_id}");
+        place.ok_or_else(|| Refusal::Invalid(wrong()))
     };
     let first = cursor.map(place).transpose()?.unwrap_or(Place { shard: 0, slot: 0 });
     let mut ranges = index.extent(&key).await?;

@@ -28,7 +28,7 @@ pub use self::{
     list::{DevicePage, list},
     logins::AppLogins,
 };
-use crate::app::check_in_service;
+use crate::{app::check_in_service, refusal::Refusal};
 
 /// Devices of one request to the index.
 const REQUEST_DEVICES: usize = 4096;
@@ -92,7 +92,7 @@ pub async fn show(
 ) -> anyhow::Result<Device> {
     let app = find_app(index, app_id).await?;
     let device = index.device(&app, client_id).await?.map(shown_device);
-    device.with_context(|| format!("{app_id} has no device {client_id}"))
+    Ok(device.ok_or_else(|| no_device(app_id, client_id))?)
 }
 
 /// Removes one device.
@@ -106,7 +106,7 @@ pub async fn remove(
 ) -> anyhow::Result<DeviceRemoved> {
     let app = AppKey::from(&find_app_in_service(index, app_id).await?);
     if !index.remove_device(&app, &client_id).await? {
-        bail!("{app_id} has no device {client_id}");
+        bail!(no_device(app_id, &client_id));
     }
     Ok(DeviceRemoved { removed: client_id })
 }
@@ -148,9 +148,17 @@ pub async fn export(
 }
 
 async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
-    index.app(app_id).await?.with_context(|| {
-        format!("there is no app {app_id}: make it with `pushctl app create {app_id}`")
-    })
+    let none = || {
+        Refusal::Missing(format!(
+            "there is no app {app_id}: make it with `pushctl app create {app_id}`"
+        ))
+    };
+    Ok(index.app(app_id).await?.ok_or_else(none)?)
+}
+
+/// Says that the app has no such device.
+pub(crate) fn no_device(app_id: &AppId, client_id: &ClientId) -> Refusal {
+    Refusal::Missing(format!("{app_id} has no device {client_id}"))
 }
 
 /// Finds the app of this name in its current generation.

@@ -1,6 +1,5 @@
 //! The messages of an app, newest first.
 
-use anyhow::Context as _;
 use push_boot::engines::Stores;
 use push_ledger::{MOST_EXAMINED, MessageQuery, list_messages};
 use push_model::{
@@ -10,6 +9,8 @@ use push_model::{
     report::ReportPage,
     time::UnixMillis,
 };
+
+use crate::refusal::Refusal;
 
 /// The most pages that one list reads, so that a state that few messages are in ends it, too.
 const MOST_PAGES: usize = 100;
@@ -26,12 +27,16 @@ pub async fn list(
     cursor: Option<&str>,
     state: Option<MessageState>,
 ) -> anyhow::Result<ReportPage> {
-    let app =
-        stores.index.app(app_id).await?.with_context(|| format!("there is no app {app_id}"))?;
+    let app = stores
+        .index
+        .app(app_id)
+        .await?
+        .ok_or_else(|| Refusal::Missing(format!("there is no app {app_id}")))?;
     let (key, now) = (AppKey::from(&app), UnixMillis::now());
     let place = |cursor| {
         let place = ListPlace::of_cursor(&key, &app.id_key, cursor);
-        place.with_context(|| format!("the cursor is not one of the messages of {app_id}"))
+        let wrong = || format!("the cursor is not one of the messages of {app_id}");
+        place.ok_or_else(|| Refusal::Invalid(wrong()))
     };
     let mut before = cursor.map(place).transpose()?;
     let mut messages = Vec::new();

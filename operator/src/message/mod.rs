@@ -12,7 +12,7 @@ mod watch;
 
 use std::num::NonZeroU32;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use push_boot::engines::Stores;
 use push_index::Index;
 use push_ledger::{horizon, recall_everywhere};
@@ -29,7 +29,10 @@ use serde::Serialize;
 
 pub use self::list::list;
 pub use self::watch::{MessageUpdate, WatchEvent, watch};
-use crate::audit::{Actor, recorded_if};
+use crate::{
+    audit::{Actor, recorded_if},
+    refusal::Refusal,
+};
 
 /// The ledger of a message. It serialises as the report.
 #[derive(Debug, Clone, Serialize)]
@@ -73,7 +76,7 @@ pub async fn show(
             Report::of_waiting(&app, message_id, now, horizon)
         }
     };
-    let report = report.with_context(|| format!("{app_id} has no message {message_id}"))?;
+    let report = report.ok_or_else(|| no_message(app_id, message_id))?;
     let is_under_way = matches!(report.state, MessageState::Accepted | MessageState::Sending);
     let pace = if is_under_way { pace(index, app_id).await? } else { None };
     Ok(MessageView { report, pace })
@@ -99,11 +102,15 @@ pub async fn recall(
             match recall_everywhere(ledger, &app, &message_id, now, retention).await? {
                 RecallOutcome::Recalled(entry) => (true, entry),
                 RecallOutcome::AlreadyClosed(entry) => (false, entry),
-                RecallOutcome::Unknown => bail!("{app_id} has no message {message_id}"),
+                RecallOutcome::Unknown => bail!(no_message(app_id, &message_id)),
             };
         Ok(Recalled { report: Report::of(&entry, now), recalled })
     };
     recorded_if(Some(index), event, recall, |done| done.recalled).await
+}
+
+fn no_message(app_id: &AppId, message_id: &MessageId) -> Refusal {
+    Refusal::Missing(format!("{app_id} has no message {message_id}"))
 }
 
 /// Returns the key of the app with this name, or of the last one that had it.
@@ -115,7 +122,8 @@ async fn key(index: &dyn Index, app_id: &AppId) -> anyhow::Result<AppKey> {
         return Ok(AppKey::from(&app));
     }
     let last = index.removed_apps(app_id).await?.checked_sub(1);
-    let generation = last.with_context(|| format!("there is no app {app_id} in this store"))?;
+    let none = || Refusal::Missing(format!("there is no app {app_id} in this store"));
+    let generation = last.ok_or_else(none)?;
     Ok(AppKey { id: app_id.clone(), generation })
 }
 
@@ -125,7 +133,8 @@ async fn key(index: &dyn Index, app_id: &AppId) -> anyhow::Result<AppKey> {
 /// If it did; the text names that store.
 async fn check_here(index: &dyn Index, app_id: &AppId) -> anyhow::Result<()> {
     if let Some(moved) = index.app(app_id).await?.and_then(|app| app.moved_to) {
-        bail!("{app_id} has moved from here to {}: ask there", moved.store);
+        let store = moved.store;
+        bail!(Refusal::Conflict(format!("{app_id} has moved from here to {store}: ask there")));
     }
     Ok(())
 }

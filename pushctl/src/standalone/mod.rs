@@ -23,10 +23,12 @@ use push_boot::{
     settings::ConfigErrors,
 };
 use push_broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings};
+use push_console::{ConsoleArgs, ConsoleSettings};
 use push_fanout_worker::{Dependencies, WorkerArgs, WorkerSettings, readiness};
 use push_ingest::{IngestArgs, Listener, Settings as IngestSettings};
 use push_model::{secret::Secret, time::UnixMillis};
 use push_mqtt::MqttUrl;
+use push_operator::app::trial::Providers;
 use push_transports::{
     TransportSettings, Transports,
     http::{HttpArgs, HttpSettings, StoredProviders},
@@ -50,6 +52,8 @@ pub struct StandaloneArgs {
     #[command(flatten)]
     ingest: IngestArgs,
     #[command(flatten)]
+    console: ConsoleArgs,
+    #[command(flatten)]
     proxies: ProxyArgs,
     #[command(flatten)]
     worker: WorkerArgs,
@@ -63,6 +67,7 @@ pub struct StandaloneArgs {
 struct Settings {
     broker: BrokerSettings,
     ingest: IngestSettings,
+    console: Option<ConsoleSettings>,
     worker: WorkerSettings,
     mqtt: MqttSettings,
     http: HttpSettings,
@@ -92,6 +97,7 @@ impl StandaloneArgs {
         if self.demo && ingest.as_ref().is_some_and(|ingest| ingest.tls.is_some()) {
             errors.note("--demo pushes without TLS: leave out --tls-cert and --tls-key with it");
         }
+        let console = self.console.check(&mut errors);
         let proxies = self.proxies.check(&mut errors);
         let worker = self.worker.check(retention, &mut errors);
         let mqtt = MqttSettings::read(errors.tuning());
@@ -100,11 +106,13 @@ impl StandaloneArgs {
         let program = self.program.check(default_log, namespace, &mut errors);
         let settings = (|| {
             let (mut broker, mut ingest, proxies) = (broker?, ingest?, proxies?);
+            let console = console?.map(|console| console.behind(&proxies));
             let (program, metrics) = program?;
             (broker.trusted_proxies, ingest.http.trusted_proxies) = (proxies.clone(), proxies);
             Some(Settings {
                 broker,
                 ingest,
+                console,
                 worker: worker?,
                 mqtt,
                 http: http?,
@@ -148,6 +156,10 @@ pub async fn run(
     let seal = seal.open_or_create_in(data_dir)?;
 
     let http = Listener::bind(&settings.ingest).await?;
+    let admin = match &settings.console {
+        Some(console) => Some(push_console::Listener::bind(console).await?),
+        None => None,
+    };
     let mut start = program.start(settings.ingest.ops_listen).await?;
     let opened = start.open_engines(&settings.engines, settings.metrics).await?;
     let (queue, stores) = (opened.queue.clone(), opened.stores.clone());
@@ -160,6 +172,15 @@ pub async fn run(
     let credentials = credentials.with_url(device_url.or(told).as_deref());
     settings.ingest.device_credentials = Some(credentials.clone());
     let clock = Arc::new(UnixMillis::now);
+    let console = push_console::Parts {
+        program: "standalone",
+        queue: queue.clone(),
+        stores: stores.clone(),
+        retention: settings.engines.ledger_retention,
+        seal: Some(seal.clone()),
+        providers: Providers::open(settings.http.clone())?,
+        health: start.health.clone(),
+    };
     let providers = StoredProviders::new(stores.index.clone(), Some(seal), clock);
     let transports = TransportSettings {
         mqtt: Some((broker.worker_url().clone(), settings.mqtt)),
@@ -181,6 +202,12 @@ pub async fn run(
     service.run(Stage::Requests, "the HTTP endpoint", |stop| {
         push_ingest::run_with_metrics(settings.ingest, http, queue, stores, metrics, stop)
     });
+    if let Some(listener) = admin {
+        info!(admin = %listener.local_addr()?, "the admin API is served");
+        service.run(Stage::Requests, "the admin API", |stop| {
+            push_console::run(listener, console, stop)
+        });
+    }
     service.run(Stage::Deliveries, "the worker", |stop| {
         push_fanout_worker::run(settings.worker, dependencies, drain_deadline, stop)
     });

@@ -12,6 +12,7 @@
 //! - No call reads or writes an unbounded amount: callers give a limit and ask again.
 //!
 //! The traits:
+//! - `admin_keys`: [`AdminKeys`]
 //! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
 //! - `audit`: [`AuditTrail`]
 //! - `devices`: [`Devices`]
@@ -23,6 +24,7 @@
 //! The engines are [`redis`] and [`sqlite`], over [`push_store`]. They share `serials` (numbers of
 //! registrations).
 
+mod admin_keys;
 mod apps;
 mod audit;
 mod devices;
@@ -35,6 +37,7 @@ mod transfer;
 mod usage;
 
 pub use self::{
+    admin_keys::{AdminKeyAdded, AdminKeys},
     apps::{Apps, Pacing, SecretUses},
     audit::AuditTrail,
     devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned, TransportExtent},
@@ -52,7 +55,8 @@ use push_store::Store;
 
 /// All traits of apps and devices, for programs that open an index and hand parts of it on.
 pub trait Index:
-    Apps
+    AdminKeys
+    + Apps
     + AuditTrail
     + Devices
     + DictionarySweeps
@@ -66,7 +70,8 @@ pub trait Index:
 }
 
 impl<T> Index for T where
-    T: Apps
+    T: AdminKeys
+        + Apps
         + AuditTrail
         + Devices
         + DictionarySweeps

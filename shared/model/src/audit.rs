@@ -3,10 +3,12 @@
 //! An event says what was done to which app by which program for which user. It never holds a
 //! secret, only the name of one.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ids::{AppId, MessageId},
+    ids::{AppId, ClientId, MessageId, SecretName},
     time::UnixMillis,
 };
 
@@ -60,6 +62,14 @@ pub enum Action {
     DeadLettersReplayed,
     /// Dead letters were deleted.
     DeadLettersDropped,
+    /// A device was registered or replaced with a key of the admin API.
+    DeviceStored,
+    /// A device was removed with a key of the admin API.
+    DeviceRemoved,
+    /// A key of the admin API was made.
+    AdminKeyAdded,
+    /// A key of the admin API was revoked.
+    AdminKeyRevoked,
 }
 
 impl Action {
@@ -88,6 +98,10 @@ impl Action {
             Self::MessageRecalled => "message_recalled",
             Self::DeadLettersReplayed => "dead_letters_replayed",
             Self::DeadLettersDropped => "dead_letters_dropped",
+            Self::DeviceStored => "device_stored",
+            Self::DeviceRemoved => "device_removed",
+            Self::AdminKeyAdded => "admin_key_added",
+            Self::AdminKeyRevoked => "admin_key_revoked",
         }
     }
 }
@@ -110,11 +124,23 @@ pub struct AuditEvent {
     /// The message.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub message: Option<MessageId>,
+    /// The device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_id: Option<ClientId>,
+    /// The key of the admin API that was made or revoked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub admin_key: Option<SecretName>,
     /// The program that did it.
     pub program: String,
     /// The user of the operating system that ran it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub user: Option<String>,
+    /// The key of the admin API with which the program was called.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub key: Option<SecretName>,
+    /// The address from which it was called with that key.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<IpAddr>,
     /// The machine on which it ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<String>,

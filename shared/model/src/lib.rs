@@ -9,10 +9,11 @@
 //! - `devices`: devices, their attributes, and targeting
 //! - `messages`: pushes, envelopes on the queue, and the ledger's entries
 //!
-//! The others belong to no subject: `ids`, `time`, `text`, `namespace`, `audit` (the audit trail's
-//! events), `trace_parent` (the place of a message in a trace), `causes` (errors with their
+//! The others belong to no subject: `ids`, `time`, `text`, `namespace`, `admin_key` (the keys of the admin
+//! API), `audit` (the audit trail's events), `trace_parent` (the place of a message in a trace), `causes` (errors with their
 //! causes), `cursor` (where the next page of a list begins).
 
+pub mod admin_key;
 mod apps;
 pub mod audit;
 pub mod causes;

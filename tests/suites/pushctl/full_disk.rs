@@ -30,7 +30,8 @@ const PASSWORD: &str = "mP4qLw82ZxRt70VbNc5eKyHd31JsUaGf";
 impl Embedded {
     async fn standalone() -> Self {
         let http = free_port().unwrap().address();
-        Self::start(&["standalone", "--listen", &http], &http).await
+        let flags = ["standalone", "--admin-listen=off", "--listen", &http];
+        Self::start(&flags, &http).await
     }
 
     async fn broker() -> Self {

@@ -13,8 +13,13 @@ use crate::pushctl::support::{DEADLINE, Store};
 #[tokio::test]
 async fn standalone_says_in_one_line_which_address_is_taken() {
     let store = Store::new();
-    let [http, mqtt, ops] = [(); 3].map(|()| free_port().unwrap());
-    let addresses = [("--listen", &http), ("--mqtt-listen", &mqtt), ("--ops-listen", &ops)];
+    let [http, mqtt, ops, admin] = [(); 4].map(|()| free_port().unwrap());
+    let addresses = [
+        ("--listen", &http),
+        ("--mqtt-listen", &mqtt),
+        ("--ops-listen", &ops),
+        ("--admin-listen", &admin),
+    ];
     for (flag, port) in addresses {
         let taken = TcpListener::bind(port.address()).unwrap();
         let flags: Vec<String> = addresses
@@ -37,6 +42,7 @@ async fn the_demo_shows_which_device_got_what_and_stays_up_for_the_curl_line() {
     let mut command = std::process::Command::new(built("pushctl"));
     command.args(["standalone", "--demo", "--data-dir", store.dir().to_str().unwrap()]);
     command.args(["--listen", &http, "--mqtt-listen", &mqtt, "--ops-listen", &ops]);
+    command.arg("--admin-listen=off");
     let log = store.dir().join("log");
     let mut demo = Process::spawn(&command, Output::Log(&log), None).unwrap();
     let shown = async |what: &str| {

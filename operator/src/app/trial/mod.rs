@@ -9,7 +9,7 @@ mod words;
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use push_credentials::SealFile;
 use push_index::Index;
 use push_model::{
@@ -26,6 +26,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::find;
+use crate::{device::no_device, refusal::Refusal};
 
 /// The time for which a provider may keep a test notification for a device that is away.
 const TEST_LIFE: Duration = Duration::from_mins(5);
@@ -183,20 +184,21 @@ pub async fn try_account(
     let app = find(index, app_id).await?;
     let name = transport.name();
     if !app.transports.contains_key(&transport) {
-        bail!(
+        bail!(Refusal::Missing(format!(
             "{app_id} has no account for {name}: set one with `pushctl app transport set {app_id} {name}`"
-        );
+        )));
     }
     let device = match client_id {
         Some(client_id) => {
             let device = index.device(&AppKey::from(&app), client_id).await?;
-            Some(device.with_context(|| format!("{app_id} has no device {client_id}"))?)
+            Some(device.ok_or_else(|| no_device(app_id, client_id))?)
         }
         None => None,
     };
     if let Some(device) = device.as_ref().filter(|device| device.transport != transport) {
         let other = device.transport.name();
-        bail!("{} is a device of {other}, not of {name}", device.client_id);
+        let client_id = &device.client_id;
+        bail!(Refusal::Conflict(format!("{client_id} is a device of {other}, not of {name}")));
     }
     Ok(providers.run(&app, transport, seal, device.as_ref()).await)
 }

@@ -1,8 +1,10 @@
 //! Audit events of this process: who does something, and the log of it.
 
+use std::net::IpAddr;
+
 use push_model::{
     audit::{Action, AuditEvent},
-    ids::AppId,
+    ids::{AppId, SecretName},
     time::UnixMillis,
 };
 use tracing::info;
@@ -12,8 +14,17 @@ pub const TARGET: &str = "audit";
 
 /// An event of this program, done now by the user of the operating system that runs it.
 pub fn event_of_user(program: &str, action: Action) -> AuditEvent {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    AuditEvent { user: Some(user()), host: Some(host), ..event(program, action) }
+    AuditEvent { user: Some(user()), host: Some(host()), ..event(program, action) }
+}
+
+/// An event of this program, done now for a caller of the admin API.
+pub fn event_of_key(program: &str, action: Action, key: SecretName, address: IpAddr) -> AuditEvent {
+    let (key, address) = (Some(key), Some(address));
+    AuditEvent { key, address, host: Some(host()), ..event(program, action) }
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// An event of this program, done now for a caller over the network.
@@ -25,15 +36,33 @@ pub fn event(program: &str, action: Action) -> AuditEvent {
         app: None,
         secret: None,
         message: None,
+        client_id: None,
+        admin_key: None,
         program: program.to_owned(),
         user: None,
+        key: None,
+        address: None,
         host: None,
     }
 }
 
 /// Writes an event to the log.
 pub fn log(event: &AuditEvent) {
-    let AuditEvent { action, done, app, secret, message, program, user, host, .. } = event;
+    let AuditEvent {
+        action,
+        done,
+        app,
+        secret,
+        message,
+        client_id,
+        admin_key,
+        program,
+        user,
+        key,
+        address,
+        host,
+        ..
+    } = event;
     info!(
         target: TARGET,
         action,
@@ -41,8 +70,12 @@ pub fn log(event: &AuditEvent) {
         app = app.as_ref().map(tracing::field::display),
         secret = secret.as_deref(),
         message_id = message.as_ref().map(tracing::field::display),
+        client_id = client_id.as_ref().map(tracing::field::display),
+        admin_key = admin_key.as_ref().map(tracing::field::display),
         program,
         user,
+        key = key.as_ref().map(tracing::field::display),
+        address = address.as_ref().map(tracing::field::display),
         host,
         "audit"
     );
@@ -60,6 +93,8 @@ pub enum FailedLogins<'a> {
     OfMqttClients,
     /// Callers that ask as an MQTT broker does, without the secret of brokers.
     OfBrokers,
+    /// Callers of the admin API without a valid key.
+    OfAdminApi,
 }
 
 /// Writes to the log how many logins failed since the last such line; no line if none did.
@@ -72,6 +107,7 @@ pub fn log_failed_logins(of: FailedLogins<'_>, count: u64, program: &str) {
         FailedLogins::OfOtherApps => (None, None),
         FailedLogins::OfMqttClients => (None, Some("mqtt_client")),
         FailedLogins::OfBrokers => (None, Some("broker")),
+        FailedLogins::OfAdminApi => (None, Some("admin_api")),
     };
     info!(
         target: TARGET,

@@ -18,6 +18,7 @@
 //! - `devices`: registering, finding and scanning devices.
 //! - `cache_hits`: how often caches helped.
 
+mod admin_keys;
 mod apps;
 mod audit;
 mod cache_hits;

@@ -11,6 +11,7 @@
 //! Failures: an app is removed in one step, and its rows are deleted in further steps.
 //! The next removal of any app finishes a deletion that was interrupted.
 
+mod admin_keys;
 mod apps;
 mod audit;
 mod devices;

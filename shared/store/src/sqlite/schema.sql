@@ -75,6 +75,16 @@ CREATE TABLE audit (
     event TEXT NOT NULL
 ) STRICT;
 CREATE INDEX audit_of_namespace ON audit (namespace, row);
+-- The keys of the admin API: the digest of each, the rest as JSON, and the time of its last use, 0 for none.
+CREATE TABLE admin_key (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    record TEXT NOT NULL,
+    used_at INTEGER NOT NULL,
+    PRIMARY KEY (namespace, name),
+    UNIQUE (namespace, digest)
+) STRICT, WITHOUT ROWID;
 
 -- Devices and their dictionaries.
 

@@ -16,8 +16,12 @@ fn event(at: u64) -> AuditEvent {
         app: Some(app()),
         secret: None,
         message: None,
+        client_id: None,
+        admin_key: Some("web".parse().unwrap()),
         program: "test".to_owned(),
         user: Some("alice \"é\"".to_owned()),
+        key: Some("root".parse().unwrap()),
+        address: Some("2001:db8::1".parse().unwrap()),
         host: None,
     }
 }

@@ -151,8 +151,12 @@ impl Fixture {
             app: None,
             secret: None,
             message: None,
+            client_id: None,
+            admin_key: None,
             program: "test".to_owned(),
             user: None,
+            key: None,
+            address: None,
             host: None,
         };
         vec![

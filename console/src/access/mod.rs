@@ -1,0 +1,130 @@
+//! Keys, and the callers that have them. This is the one place that decides if a caller may do something.
+//!
+//! - `caller`: a caller, and its rights
+//! - `failed_attempts`: wrong keys, counted for each address
+//! - `refused`: everything that is answered with an error
+
+mod caller;
+mod failed_attempts;
+mod refused;
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use push_boot::audit::{FailedLogins, log_failed_logins};
+use push_index::Index;
+use push_model::{
+    admin_key::{AdminKey, KeyDigest, MAX_ADMIN_KEYS, hour_of_use},
+    time::UnixMillis,
+};
+use push_operator::admin_key;
+use tokio::time::Instant;
+
+use self::failed_attempts::FailedAttempts;
+pub use self::{
+    caller::{Caller, Reach},
+    refused::Refused,
+};
+
+/// The time between two log lines about wrong keys.
+pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The keys of the admin API.
+#[derive(Debug)]
+pub struct Access {
+    program: &'static str,
+    index: Arc<dyn Index>,
+    clock: fn() -> UnixMillis,
+    failed: FailedAttempts,
+    /// The number of wrong keys since they were last logged.
+    unlogged: AtomicU64,
+    /// Keys that were right, each with the hour of use that the index knows.
+    known: Mutex<HashMap<KeyDigest, UnixMillis>>,
+}
+
+impl Access {
+    pub(crate) fn new(
+        program: &'static str,
+        index: Arc<dyn Index>,
+        clock: fn() -> UnixMillis,
+    ) -> Self {
+        let (failed, unlogged) = (FailedAttempts::new(Instant::now()), AtomicU64::new(0));
+        Self { program, index, clock, failed, unlogged, known: Mutex::default() }
+    }
+
+    /// Finds the caller that presents this key from this address. The index is asked each time, so a key that was
+    /// revoked opens nothing. An address that presented too many wrong keys is refused without asking it, except
+    /// with a key that was right before: other callers may share the address.
+    ///
+    /// # Errors
+    /// If the key is not valid, the address has presented too many wrong ones, or the index did not answer.
+    pub async fn admit(&self, presented: &[u8], address: IpAddr) -> Result<Caller, Refused> {
+        let known = KeyDigest::of_presented(presented).filter(|digest| self.is_known(digest));
+        let now = Instant::now();
+        if known.is_none() {
+            let counted = self.failed.count(address, now);
+            counted.map_err(|retry_after| self.wrong(Refused::TooManyWrongKeys { retry_after }))?;
+        }
+        let found = admin_key::verify(&*self.index, presented).await;
+        if known.is_none() && !matches!(found, Ok(None)) {
+            self.failed.take_back(address);
+        }
+        let found = found.map_err(|error| Refused::UseCase(error.into()))?;
+        let Some(key) = found else {
+            if let Some(digest) = known {
+                self.known().remove(&digest);
+            }
+            return Err(self.wrong(Refused::WrongKey));
+        };
+        self.note_use(&key);
+        Ok(Caller::new(key, address, self.program))
+    }
+
+    /// Writes to the log how many wrong keys were presented since the last time.
+    pub(crate) fn log_wrong(&self) {
+        let count = self.unlogged.swap(0, Ordering::Relaxed);
+        log_failed_logins(FailedLogins::OfAdminApi, count, self.program);
+    }
+
+    fn wrong(&self, refused: Refused) -> Refused {
+        self.unlogged.fetch_add(1, Ordering::Relaxed);
+        refused
+    }
+
+    fn is_known(&self, digest: &KeyDigest) -> bool {
+        self.known().contains_key(digest)
+    }
+
+    /// Notes the use of a key in the index, in the background and once an hour.
+    fn note_use(&self, key: &AdminKey) {
+        let now = (self.clock)();
+        let hour = hour_of_use(now);
+        let mut known = self.known();
+        if known.get(&key.sha256) == Some(&hour) {
+            return;
+        }
+        // Keys that were revoked meanwhile make it grow.
+        if known.len() >= 2 * MAX_ADMIN_KEYS {
+            known.clear();
+        }
+        known.insert(key.sha256, hour);
+        drop(known);
+        let (index, key) = (Arc::clone(&self.index), key.clone());
+        tokio::spawn(async move {
+            if let Err(error) = admin_key::note_use(&*index, &key, now).await {
+                tracing::debug!(%error, key = %key.name, "the use of an admin key is not noted");
+            }
+        });
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<KeyDigest, UnixMillis>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

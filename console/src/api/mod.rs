@@ -1,0 +1,37 @@
+//! The routes of `/v1/admin/`.
+//!
+//! - `routes`: the table of all routes, each with the role that it needs
+//! - `guard`: finds the caller of a request, and compares its rights with those that the route needs
+//! - `input`: paths, queries and bodies
+//! - `answer`: answers, all in one envelope
+//! - the others: the handlers, by what they are about
+
+mod answer;
+mod apps;
+mod guard;
+mod health;
+mod input;
+mod routes;
+
+use std::sync::Arc;
+
+use axum::{Router, routing::get};
+
+use self::answer::Described;
+use crate::{access::Refused, core::Core};
+
+/// The description of the API (OpenAPI 3.1), which needs no key.
+const DESCRIPTION: &str = "/openapi.json";
+
+/// Makes the router of all routes.
+pub(crate) fn router(core: Arc<Core>) -> Router {
+    let mut router = Router::new();
+    for route in routes::routes() {
+        router = router.route(route.path, route.guarded(&core));
+    }
+    router
+        .route(DESCRIPTION, get(async || Described))
+        .method_not_allowed_fallback(async || Refused::NoSuchMethod)
+        .fallback(async || Refused::NoSuchPath)
+        .with_state(core)
+}

@@ -1,0 +1,57 @@
+//! What handlers use: queue, stores, keys, and the accounts' place of trial.
+
+use std::sync::Arc;
+
+use push_boot::{engines::Stores, health::Health};
+use push_credentials::SealFile;
+use push_index::Index;
+use push_model::{ledger::Retention, time::UnixMillis};
+use push_operator::app::trial::Providers;
+use push_queue::Queue;
+
+use crate::access::Access;
+
+/// What a program hands to the admin API.
+#[derive(Debug)]
+pub struct Parts {
+    /// The name of the program in the audit trail.
+    pub program: &'static str,
+    /// The queue.
+    pub queue: Arc<dyn Queue>,
+    /// Index and ledger.
+    pub stores: Stores,
+    /// How long the ledger keeps entries.
+    pub retention: Retention,
+    /// The keys that seal accounts; without them none is set or tried.
+    pub seal: Option<Arc<SealFile>>,
+    /// The way to providers, for trials of accounts.
+    pub providers: Providers,
+    /// The parts of this program.
+    pub health: Health,
+}
+
+/// Everything that is shared by the requests.
+#[derive(Debug)]
+pub struct Core {
+    /// What the program handed over.
+    pub parts: Parts,
+    /// The keys, and who may do what with them.
+    pub access: Access,
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts, clock: fn() -> UnixMillis) -> Self {
+        let access = Access::new(parts.program, Arc::clone(&parts.stores.index), clock);
+        Self { parts, access }
+    }
+
+    /// The index.
+    pub fn index(&self) -> &dyn Index {
+        &*self.parts.stores.index
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &dyn Queue {
+        &*self.parts.queue
+    }
+}

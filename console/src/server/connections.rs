@@ -1,0 +1,155 @@
+//! The open connections. Where there are too many, the one that was idle for the longest is closed for a new one;
+//! if none is idle, the new one is not served. A client that reads its answer slowly counts as idle.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::{
+    task::{AbortHandle, JoinSet},
+    time::Instant,
+};
+
+/// The most connections.
+pub(super) const MAX_CONNECTIONS: usize = 256;
+
+/// The open connections. They are closed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Connections {
+    epoch: Instant,
+    tasks: JoinSet<()>,
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    task: AbortHandle,
+    activity: Activity,
+}
+
+/// The time since which a connection is idle, in milliseconds since the first one; [`BUSY`] while a request of it
+/// is in work.
+#[derive(Debug, Clone)]
+pub(super) struct Activity {
+    epoch: Instant,
+    idle_since: Arc<AtomicU64>,
+}
+
+const BUSY: u64 = u64::MAX;
+
+/// A request in work. The connection is idle again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Activity);
+
+impl Activity {
+    fn new(epoch: Instant) -> Self {
+        let activity = Self { epoch, idle_since: Arc::default() };
+        activity.rest();
+        activity
+    }
+
+    /// Says that a request has come.
+    pub(super) fn begin(&self) -> Busy {
+        self.idle_since.store(BUSY, Ordering::Relaxed);
+        Busy(self.clone())
+    }
+
+    fn rest(&self) {
+        let millis = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(BUSY - 1);
+        self.idle_since.store(millis, Ordering::Relaxed);
+    }
+
+    fn idle_since(&self) -> Option<u64> {
+        Some(self.idle_since.load(Ordering::Relaxed)).filter(|since| *since != BUSY)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.rest();
+    }
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self { epoch: Instant::now(), tasks: JoinSet::new(), open: Vec::new() }
+    }
+}
+
+impl Connections {
+    /// Serves a connection in a task of its own.
+    pub(super) fn serve<F>(&mut self, served: impl FnOnce(Activity) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        while let Some(ended) = self.tasks.try_join_next() {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                tracing::error!(%error, "a connection of the admin API ended badly");
+            }
+        }
+        self.open.retain(|connection| !connection.task.is_finished());
+        if self.open.len() >= MAX_CONNECTIONS && !self.close_idle() {
+            tracing::debug!("all connections of the admin API have requests in work");
+            return;
+        }
+        let activity = Activity::new(self.epoch);
+        let task = self.tasks.spawn(served(activity.clone()));
+        self.open.push(Open { task, activity });
+    }
+
+    /// Closes the connection that was idle for the longest. False if none is idle.
+    fn close_idle(&mut self) -> bool {
+        let idle = self.open.iter().enumerate();
+        let idle = idle.filter_map(|(at, open)| Some((open.activity.idle_since()?, at)));
+        let Some((_, at)) = idle.min() else { return false };
+        self.open.swap_remove(at).task.abort();
+        true
+    }
+
+    /// Waits until all have ended.
+    pub(super) async fn ended(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_more_connection_takes_the_place_of_the_longest_idle_one() {
+        let mut connections = Connections::default();
+        let (alive, _) = watch::channel(());
+        let serve = |connections: &mut Connections| {
+            let mut kept = None;
+            let alive = alive.subscribe();
+            connections.serve(|activity| {
+                kept = Some(activity);
+                async move {
+                    let _alive = alive;
+                    std::future::pending().await
+                }
+            });
+            kept
+        };
+        let first = serve(&mut connections).unwrap();
+        let busy = first.begin();
+        for _ in 1..MAX_CONNECTIONS {
+            serve(&mut connections).unwrap();
+        }
+        assert!(serve(&mut connections).is_some());
+        while alive.receiver_count() > MAX_CONNECTIONS {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Arc::strong_count(&first.idle_since), 3, "it has a request in work");
+        drop(busy);
+        let all: Vec<_> = connections.open.iter().map(|open| open.activity.begin()).collect();
+        assert!(serve(&mut connections).is_none(), "none is idle");
+        drop(all);
+    }
+}

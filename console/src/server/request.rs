@@ -1,0 +1,96 @@
+//! One request: its client, its place among those in work, and its time.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    response::{IntoResponse as _, Response},
+};
+use http::Request;
+use hyper::body::Incoming;
+use push_boot::proxy_protocol::TrustedProxies;
+use tokio::{sync::Semaphore, time::timeout};
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+use crate::access::Refused;
+
+/// The most requests in work. One more waits for a moment, and is then refused.
+const MAX_REQUESTS: usize = 64;
+/// The longest wait for a place.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time of a request; a trial of an account takes up to 30 s.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The header in which proxies name their clients.
+const FORWARDED: &str = "x-forwarded-for";
+
+/// The address of the client that sent a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientAddress(pub(crate) IpAddr);
+
+/// The other end of a connection: a client, or a proxy that names its client with each request.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    /// The trusted proxies, if it is one of them.
+    pub(super) proxies: Option<TrustedProxies>,
+}
+
+impl Peer {
+    fn client_of(&self, request: &Request<Incoming>) -> ClientAddress {
+        let Some(proxies) = &self.proxies else { return ClientAddress(self.address) };
+        let lines: Vec<&[u8]> =
+            request.headers().get_all(FORWARDED).iter().map(|value| value.as_bytes()).collect();
+        ClientAddress(proxies.forwarded(self.address, lines.into_iter()))
+    }
+}
+
+/// The requests in work.
+#[derive(Debug)]
+pub(super) struct Requests {
+    router: Router,
+    places: Arc<Semaphore>,
+    tasks: TaskTracker,
+}
+
+impl Requests {
+    pub(super) fn new(router: Router) -> Self {
+        Self { router, places: Arc::new(Semaphore::new(MAX_REQUESTS)), tasks: TaskTracker::new() }
+    }
+
+    /// Answers a request. It goes on if its client hangs up.
+    pub(super) fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+    ) -> impl Future<Output = Response> + Send + use<> {
+        let client = peer.client_of(&request);
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(client);
+        let (router, places) = (self.router.clone(), Arc::clone(&self.places));
+        let tasks = self.tasks.clone();
+        async move {
+            let place = timeout(PLACE_TIMEOUT, places.acquire_owned()).await;
+            let Ok(Ok(place)) = place else { return Refused::Busy.into_response() };
+            let work = async move {
+                let _place = place;
+                timeout(REQUEST_TIMEOUT, router.oneshot(request)).await
+            };
+            match tasks.spawn(work).await {
+                Ok(Ok(Ok(response))) => response,
+                Ok(Err(_)) => Refused::Late.into_response(),
+                Err(error) => {
+                    tracing::error!(%error, "a request of the admin API ended badly");
+                    Refused::Broken.into_response()
+                }
+            }
+        }
+    }
+
+    /// Waits until none is in work.
+    pub(super) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

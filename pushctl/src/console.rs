@@ -1,0 +1,131 @@
+//! `pushctl console`: the admin API as a program of its own, for the scaled form. It needs the queue and the
+//! stores, and nothing else.
+
+use std::{net::SocketAddr, path::Path};
+
+use push_boot::{
+    engines::{EngineSettings, watch_index, watch_queue},
+    health::Need,
+    log,
+    metrics::MetricsSettings,
+    program::{Program, ProgramArgs, ProgramSettings, Stage},
+    proxy_protocol::ProxyArgs,
+    seal::SealSettings,
+    settings,
+    settings::{ConfigErrors, address},
+};
+use push_console::{ConsoleArgs, ConsoleSettings, Listener, Parts};
+use push_operator::app::trial::Providers;
+use push_transports::http::{HttpArgs, HttpSettings};
+use tracing::info;
+
+use crate::output::Output;
+
+/// The name of the program in the log and in the audit trail.
+const PROGRAM: &str = "console";
+
+/// Flags of `console`.
+#[derive(Debug, clap::Args)]
+pub struct ConsoleCommandArgs {
+    #[command(flatten)]
+    console: ConsoleArgs,
+    #[command(flatten)]
+    proxies: ProxyArgs,
+    #[command(flatten)]
+    operations: OperationsArgs,
+    #[command(flatten)]
+    http: HttpArgs,
+    #[command(flatten)]
+    program: ProgramArgs,
+}
+
+settings! {
+    /// The flag about the operations listener.
+    struct OperationsArgs, "Listeners and stop" => OperationsValues {
+        /// Serve /livez, /readyz and /metrics on this address
+        ops_listen: SocketAddr = ["ADDRESS", "127.0.0.1:9083"] address;
+    }
+}
+
+/// Checked flags.
+struct Settings {
+    console: ConsoleSettings,
+    ops_listen: SocketAddr,
+    http: HttpSettings,
+    program: ProgramSettings,
+    metrics: MetricsSettings,
+    engines: EngineSettings,
+    seal: SealSettings,
+}
+
+impl ConsoleCommandArgs {
+    fn check(
+        &self,
+        engines: Option<EngineSettings>,
+        seal: Option<SealSettings>,
+        mut errors: ConfigErrors,
+    ) -> Result<Settings, ConfigErrors> {
+        let console = self.console.check(&mut errors);
+        let proxies = self.proxies.check(&mut errors);
+        let operations = self.operations.values(&mut errors);
+        let http = self.http.check(&mut errors);
+        let namespace = engines.as_ref().map(|engines| &*engines.namespace);
+        let program = self.program.check(log::DEFAULT_FILTER, namespace, &mut errors);
+        if let Some(None) = console {
+            errors.note(
+                "--admin-listen (PUSH_ADMIN_LISTEN): is off, and this program serves nothing else",
+            );
+        }
+        let settings = (|| {
+            let (program, metrics) = program?;
+            Some(Settings {
+                console: console??.behind(&proxies?),
+                ops_listen: operations?.ops_listen,
+                http: http?,
+                program,
+                metrics,
+                engines: engines?,
+                seal: seal?,
+            })
+        })();
+        errors.finish(settings)
+    }
+}
+
+/// Runs until a signal stops it, then finishes the requests in work.
+///
+/// # Errors
+/// If a setting is wrong, an address is taken, the seal key cannot be read, or the queue or a store cannot be used.
+pub async fn run(
+    args: ConsoleCommandArgs,
+    engines: Option<EngineSettings>,
+    seal: Option<SealSettings>,
+    errors: ConfigErrors,
+    data_dir: &Path,
+    out: Output,
+) -> anyhow::Result<()> {
+    let settings = args.check(engines, seal, errors)?;
+    let program = Program::begin(PROGRAM, settings.program);
+    let seal = settings.seal.open_if_there(data_dir)?;
+    let providers = Providers::open(settings.http)?;
+    let listener = Listener::bind(&settings.console).await?;
+    let mut start = program.start(settings.ops_listen).await?;
+    let opened = start.open_engines(&settings.engines, settings.metrics).await?;
+    watch_queue(&start.health, &opened.queue);
+    watch_index(&start.health, Need::Required, &opened.stores);
+    let parts = Parts {
+        program: PROGRAM,
+        queue: opened.queue.clone(),
+        stores: opened.stores.clone(),
+        retention: settings.engines.ledger_retention,
+        seal,
+        providers,
+        health: start.health.clone(),
+    };
+    let mut service = start.complete();
+    let (address, scheme) = (listener.local_addr()?, listener.scheme());
+    service.run(Stage::Requests, "the admin API", |stop| push_console::run(listener, parts, stop));
+    info!(admin = %address, ops = %service.ops_address(), "console started");
+    out.note(format_args!("admin API on {scheme}://{address}; stop with Ctrl-C"));
+    service.until_stopped().await
+}
