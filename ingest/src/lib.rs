@@ -11,6 +11,7 @@
 //! - `apps`: the cached records of apps, and the state that their limits and quotas need
 //! - `allowance`: the rest of those limits, for answers
 //! - `body`: bodies, read within bounds of size, memory and time
+//! - `local`: pushes from within the program
 //! - `index_client`: requests to the index and the ledger, each with a time limit
 //! - `broker_auth`: the answers to MQTT brokers that ask about their clients
 //! - `client`, `sampling`, `reply`: the sender of a request, the choice of traced requests, answers
@@ -29,6 +30,7 @@ mod handlers;
 mod head;
 mod index_client;
 mod listener;
+mod local;
 mod message;
 mod metrics;
 mod publisher;
@@ -50,6 +52,7 @@ use tokio_util::sync::CancellationToken;
 pub use crate::{
     cli::Cli,
     listener::{ListenError, Listener},
+    local::{LocalAnswer, LocalPushes},
     metrics::Metrics,
     settings::{
         AppSettings, BrokerAuthSettings, DEFAULT_LISTEN, HttpSettings, IngestArgs,

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Body;
 use push_boot::engines::Stores;
-use push_model::time::UnixMillis;
+use push_model::{ids::AppId, time::UnixMillis};
 use ring::rand::SystemRandom;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::Instrument as _;
@@ -217,6 +217,18 @@ impl Handlers {
         let mut reply = self.counted(name, begun, result);
         reply.close = !self.can_keep_alive(head, &body);
         reply
+    }
+
+    /// Answers a push that comes from within the program.
+    pub(crate) async fn push_locally(
+        &self,
+        app: &AppId,
+        head: &Head<'_>,
+        body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
+    ) -> Reply {
+        let begun = Instant::now();
+        let answered = self.push.push_locally(app, head, &mut RequestBody::new(body)).await;
+        self.counted(Route::PUSH, begun, answered)
     }
 
     /// Answers a request that the server has no room for. Nothing of it is looked at but its
