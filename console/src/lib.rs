@@ -1,4 +1,4 @@
-//! The admin API: what operators do, over HTTP, on a listener of its own.
+//! The admin API and the console: what operators do, over HTTP and on pages, on a listener of their own.
 //!
 //! Constraints it lives under:
 //! - It has no logic of its own: a handler reads what the caller gave and calls a use case of [`push_operator`].
@@ -11,17 +11,30 @@
 //! - `access`: keys, roles, and the callers that have them
 //! - `core`: what handlers use
 //! - `api`: the routes of `/v1/admin/`
+//! - `site`: the pages over HTTP, `pages`: what is on them, `assets`: their style sheet and scripts
+//! - `sessions`: who is signed in
+//! - `sampler`: looks at the service for all viewers together
+//! - `draft`: a push as the fields of a form
 
 mod access;
 mod api;
+mod assets;
 mod core;
+mod draft;
 mod listener;
+mod pages;
+mod sampler;
 mod server;
+mod sessions;
 mod settings;
+mod site;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
+use push_credentials::DeviceCredentials;
+use push_ingest::{LocalPushes, Settings as IngestSettings};
 use push_model::time::UnixMillis;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use crate::{
@@ -30,18 +43,76 @@ pub use crate::{
     listener::{ListenError, Listener},
     settings::{ConsoleArgs, ConsoleSettings},
 };
+use crate::{sampler::Sampler, sessions::Sessions, site::Desk};
 
-/// Serves until `shutdown`, then finishes the requests in work.
-///
-/// # Errors
-/// None: what cannot be finished in time is cut off and logged.
-pub async fn run(
+/// The time that a stop leaves to pushes that wait for their confirm.
+const PUBLISH_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What the pages need beside the [`Parts`].
+#[derive(Debug)]
+pub struct PageParts {
+    /// The rules and limits of pushes that are sent from a page.
+    pub ingest: IngestSettings,
+    /// The URL of ingest, as a command on a page names it.
+    pub ingest_url: String,
+    /// Issues the MQTT logins of browsers; none without a broker in this program.
+    pub mqtt: Option<DeviceCredentials>,
+}
+
+/// The admin API and the console, ready to serve.
+#[derive(Debug)]
+pub struct Console {
     listener: Listener,
-    parts: Parts,
-    shutdown: CancellationToken,
-) -> Result<(), Infallible> {
-    let core = Arc::new(Core::new(parts, UnixMillis::now));
-    let router = api::router(Arc::clone(&core));
-    server::serve(listener, router, core, shutdown).await;
-    Ok(())
+    desk: Arc<Desk>,
+}
+
+impl Console {
+    /// Makes it. Nothing is served before [`Console::run`].
+    ///
+    /// # Errors
+    /// If the operating system cannot report the address of the listener.
+    pub fn new(listener: Listener, parts: Parts, pages: PageParts) -> io::Result<Self> {
+        let (stores, queue) = (parts.stores.clone(), Arc::clone(&parts.queue));
+        let desk = Desk {
+            pushes: LocalPushes::new(pages.ingest, Arc::clone(&queue), stores.clone()),
+            sampler: Sampler::new(stores, queue),
+            sessions: Sessions::default(),
+            mqtt: pages.mqtt,
+            server: pages.ingest_url,
+            is_tls: listener.scheme() == "https",
+            core: Arc::new(Core::new(parts, UnixMillis::now)),
+        };
+        Ok(Self { listener, desk: Arc::new(desk) })
+    }
+
+    /// Makes a URL that signs in whoever opens it first, as an administrator, for half an hour. An earlier one is
+    /// void.
+    ///
+    /// # Errors
+    /// If the operating system cannot report the address of the listener.
+    pub fn sign_in_link(&self) -> io::Result<String> {
+        let mut address = self.listener.local_addr()?;
+        if address.ip().is_unspecified() {
+            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
+        let token = self.desk.sessions.make_link(Instant::now());
+        Ok(format!("{}://{address}/sign-in?token={token}", self.listener.scheme()))
+    }
+
+    /// Serves until `shutdown`, then finishes the requests in work.
+    ///
+    /// # Errors
+    /// None: what cannot be finished in time is cut off and logged.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), Infallible> {
+        let Self { listener, desk } = self;
+        let core = Arc::clone(&desk.core);
+        let router = api::router(Arc::clone(&core)).merge(site::router(Arc::clone(&desk)));
+        tokio::select! {
+            () = server::serve(listener, router, core, shutdown) => {}
+            () = desk.sampler.keep_looking() => {}
+            () = desk.pushes.keep_counts() => {}
+        }
+        desk.pushes.finish(Instant::now() + PUBLISH_DEADLINE).await;
+        Ok(())
+    }
 }

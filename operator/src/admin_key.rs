@@ -143,8 +143,18 @@ pub async fn revoke(
 /// # Errors
 /// If the index did not answer.
 pub async fn verify(index: &dyn Index, presented: &[u8]) -> Result<Option<AdminKey>, IndexError> {
-    let Some(digest) = KeyDigest::of_presented(presented) else { return Ok(None) };
-    let found = index.admin_key(&digest).await?.filter(|key| key.sha256.is(&digest));
+    match KeyDigest::of_presented(presented) {
+        Some(digest) => find(index, &digest).await,
+        None => Ok(None),
+    }
+}
+
+/// Finds the key with this digest. None if there is none, or its app was removed.
+///
+/// # Errors
+/// If the index did not answer.
+pub async fn find(index: &dyn Index, digest: &KeyDigest) -> Result<Option<AdminKey>, IndexError> {
+    let found = index.admin_key(digest).await?.filter(|key| key.sha256.is(digest));
     let Some(key) = found else { return Ok(None) };
     match key.app_key() {
         Some(only) => {

@@ -11,6 +11,7 @@ use push_model::{
     ids::{AppId, MessageId},
     ledger::Outcomes,
     open_broadcast::OpenBroadcast,
+    progress::Progress,
     report::Report,
     time::UnixMillis,
 };
@@ -80,6 +81,10 @@ pub struct BroadcastView {
     pub ends_at: UnixMillis,
     /// About how many devices are left.
     pub devices_left: u64,
+    /// When it was accepted; none if the ledger has no entry.
+    pub accepted_at: Option<UnixMillis>,
+    /// The share of its audience that was processed, from 0 to 1; none if that is not known.
+    pub progress: Option<f64>,
     /// Devices found so far to be in the audience; none if the ledger has no entry.
     pub targeted: Option<u64>,
     /// Devices that have an outcome, by outcome; none if the ledger has no entry.
@@ -133,6 +138,7 @@ pub async fn read(queue: &dyn Queue, stores: &Stores, only: Option<&AppKey>) -> 
 async fn view(stores: &Stores, broadcast: OpenBroadcast) -> BroadcastView {
     let (id, app) = (broadcast.message_id, &broadcast.app);
     let entry = stores.ledger.entry(app, &id).await.ok().flatten();
+    let progress = entry.as_ref().and_then(Progress::of).map(Progress::share);
     let report = entry.map(|entry| Report::of(&entry, UnixMillis::now()));
     let record = stores.index.app(&app.id).await.ok().flatten();
     BroadcastView {
@@ -140,6 +146,8 @@ async fn view(stores: &Stores, broadcast: OpenBroadcast) -> BroadcastView {
         app_id: app.id.clone(),
         ends_at: broadcast.ends_at,
         devices_left: broadcast.total_left(),
+        accepted_at: report.as_ref().map(|report| report.accepted_at),
+        progress,
         targeted: report.as_ref().map(|report| report.targeted),
         outcomes: report.map(|report| report.outcomes),
         pace: record.and_then(|record| record.pace),

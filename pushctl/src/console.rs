@@ -14,7 +14,8 @@ use push_boot::{
     settings,
     settings::{ConfigErrors, address},
 };
-use push_console::{ConsoleArgs, ConsoleSettings, Listener, Parts};
+use push_console::{Console, ConsoleArgs, ConsoleSettings, Listener, PageParts, Parts};
+use push_ingest::Settings as IngestSettings;
 use push_operator::app::trial::Providers;
 use push_transports::http::{HttpArgs, HttpSettings};
 use tracing::info;
@@ -55,6 +56,7 @@ struct Settings {
     program: ProgramSettings,
     metrics: MetricsSettings,
     engines: EngineSettings,
+    ingest: IngestSettings,
     seal: SealSettings,
 }
 
@@ -69,6 +71,8 @@ impl ConsoleCommandArgs {
         let proxies = self.proxies.check(&mut errors);
         let operations = self.operations.values(&mut errors);
         let http = self.http.check(&mut errors);
+        let retention = engines.as_ref().map(|engines| engines.ledger_retention);
+        let ingest = IngestSettings::local(retention, &mut errors);
         let namespace = engines.as_ref().map(|engines| &*engines.namespace);
         let program = self.program.check(log::DEFAULT_FILTER, namespace, &mut errors);
         if let Some(None) = console {
@@ -85,6 +89,7 @@ impl ConsoleCommandArgs {
                 program,
                 metrics,
                 engines: engines?,
+                ingest: ingest?,
                 seal: seal?,
             })
         })();
@@ -122,10 +127,13 @@ pub async fn run(
         providers,
         health: start.health.clone(),
     };
+    let ingest_url = "$PUSH_SERVER".to_owned();
+    let pages = PageParts { ingest: settings.ingest, ingest_url, mqtt: None };
     let mut service = start.complete();
     let (address, scheme) = (listener.local_addr()?, listener.scheme());
-    service.run(Stage::Requests, "the admin API", |stop| push_console::run(listener, parts, stop));
+    let console = Console::new(listener, parts, pages)?;
+    service.run(Stage::Requests, "the admin API", |stop| console.run(stop));
     info!(admin = %address, ops = %service.ops_address(), "console started");
-    out.note(format_args!("admin API on {scheme}://{address}; stop with Ctrl-C"));
+    out.note(format_args!("console on {scheme}://{address}; stop with Ctrl-C"));
     service.until_stopped().await
 }

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use push_model::{
-    admin_key::{AdminKey, KeyDigest, Role},
+    admin_key::{AdminKey, AdminKeyText, KeyDigest, Role},
     app::AppKey,
     ids::{AppId, SecretName},
+    time::UnixMillis,
 };
 use push_operator::audit::Actor;
 
@@ -32,6 +33,19 @@ pub struct Caller {
 
 impl Caller {
     pub(super) fn new(key: AdminKey, address: IpAddr, program: &'static str) -> Self {
+        Self { key, address, program }
+    }
+
+    /// Someone at the terminal of the program: an administrator, with a key that nobody else can have.
+    pub(super) fn of_terminal(address: IpAddr, program: &'static str) -> Self {
+        let key = AdminKey {
+            name: SecretName::terminal(),
+            role: Role::Admin,
+            app: None,
+            generation: 0,
+            made_at: UnixMillis::now(),
+            sha256: KeyDigest::of(&AdminKeyText::generate()),
+        };
         Self { key, address, program }
     }
 
@@ -84,8 +98,6 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
-    use push_model::{admin_key::AdminKeyText, time::UnixMillis};
-
     use super::*;
 
     fn caller(role: Role, app: Option<&str>) -> Caller {

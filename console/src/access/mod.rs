@@ -87,6 +87,25 @@ impl Access {
         Ok(Caller::new(key, address, self.program))
     }
 
+    /// Finds the caller who presented the key with this digest before. None if it is not valid any more.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    pub async fn resume(
+        &self,
+        digest: &KeyDigest,
+        address: IpAddr,
+    ) -> Result<Option<Caller>, Refused> {
+        let found = admin_key::find(&*self.index, digest).await;
+        let found = found.map_err(|error| Refused::UseCase(error.into()))?;
+        Ok(found.map(|key| Caller::new(key, address, self.program)))
+    }
+
+    /// The caller who opened the link that the program printed on its terminal.
+    pub fn of_terminal(&self, address: IpAddr) -> Caller {
+        Caller::of_terminal(address, self.program)
+    }
+
     /// Writes to the log how many wrong keys were presented since the last time.
     pub(crate) fn log_wrong(&self) {
         let count = self.unlogged.swap(0, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! The flags of ingest, and their check. Each part declares its own; all mistakes are reported together.
 
+use clap::Parser as _;
 use push_boot::{
     settings,
     settings::{ConfigErrors, share},
@@ -24,6 +25,50 @@ pub struct IngestArgs {
     broker_auth: BrokerAuthArgs,
     #[command(flatten)]
     traces: RequestTraceArgs,
+}
+
+/// The flags that a push from within a program depends on, which only the environment sets.
+#[derive(Debug, clap::Parser)]
+#[command(no_binary_name = true)]
+struct LocalArgs {
+    #[command(flatten)]
+    http: RequestArgs,
+    #[command(flatten)]
+    apps: AppArgs,
+}
+
+impl Settings {
+    /// Returns the settings of [`LocalPushes`](crate::LocalPushes) in a program that serves no producers: the
+    /// defaults, and what the environment of `ingest` sets. Faults are added to `errors`.
+    pub fn local(ledger_retention: Option<Retention>, errors: &mut ConfigErrors) -> Option<Self> {
+        let publisher = PublisherSettings::read(errors.tuning());
+        let args = match LocalArgs::try_parse_from(std::iter::empty::<&str>()) {
+            Ok(args) => args,
+            Err(error) => {
+                errors.note(error.to_string());
+                return None;
+            }
+        };
+        let (http, apps) = (args.http.check(errors), args.apps.check(errors));
+        let (http, max_client_ids) = http?;
+        let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        Some(Self {
+            listen: nowhere,
+            tls: None,
+            ops_listen: nowhere,
+            drain_deadline: std::time::Duration::ZERO,
+            http,
+            rules: Rules { max_client_ids },
+            apps: apps?,
+            publisher,
+            ledger_retention: ledger_retention?,
+            device_credentials: None,
+            over_mqtt: true,
+            broker_auth: None,
+            is_traced: false,
+            trace_ratio: 0.0,
+        })
+    }
 }
 
 settings! {

@@ -6,7 +6,7 @@
 //! - `rate`: estimates devices a second and the time left
 
 mod list;
-mod rate;
+pub mod rate;
 pub mod remote;
 mod watch;
 

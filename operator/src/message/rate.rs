@@ -12,18 +12,18 @@ const MAX_SAMPLES: u32 = 64;
 
 /// The progress of a message at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Sample {
+pub struct Sample {
     /// The time on a monotonic clock.
-    pub(super) at: Duration,
+    pub at: Duration,
     /// Devices that had an outcome by then.
-    pub(super) devices: u64,
+    pub devices: u64,
     /// The share of the audience that was processed by then, if that is known.
-    pub(super) share: Option<f64>,
+    pub share: Option<f64>,
 }
 
 /// Estimates rate and time left from the samples of the window.
 #[derive(Debug, Default)]
-pub(super) struct RateEstimator {
+pub struct RateEstimator {
     pace: Option<NonZeroU32>,
     /// Oldest first.
     samples: VecDeque<Sample>,
@@ -31,16 +31,17 @@ pub(super) struct RateEstimator {
 
 impl RateEstimator {
     /// Makes an estimator without samples, for a message of an app with this pace.
-    pub(super) fn with_pace(pace: Option<NonZeroU32>) -> Self {
+    pub fn with_pace(pace: Option<NonZeroU32>) -> Self {
         Self { pace, ..Self::default() }
     }
 
     /// Returns the pace of the message's app, in devices a second.
-    pub(super) fn pace(&self) -> Option<NonZeroU32> {
+    pub fn pace(&self) -> Option<NonZeroU32> {
         self.pace
     }
 
-    pub(super) fn add(&mut self, sample: Sample) {
+    /// Adds a sample, and forgets those that have left the window.
+    pub fn add(&mut self, sample: Sample) {
         // The last sample from before the window stays, so that rare samples cover it wholly too.
         while self.samples.get(1).is_some_and(|second| second.at + WINDOW <= sample.at) {
             self.samples.pop_front();
@@ -54,14 +55,14 @@ impl RateEstimator {
     }
 
     /// Returns the devices that get an outcome in a second; `None` before the second sample.
-    pub(super) fn devices_per_second(&self) -> Option<f64> {
+    pub fn devices_per_second(&self) -> Option<f64> {
         let (first, last, seconds) = self.window()?;
         Some(last.devices.saturating_sub(first.devices) as f64 / seconds)
     }
 
     /// Returns the time from the last sample to the end of the audience at this rate; `None` while
     /// nothing progresses, or if the audience's size is not known.
-    pub(super) fn time_left(&self) -> Option<Duration> {
+    pub fn time_left(&self) -> Option<Duration> {
         let (first, last, seconds) = self.window()?;
         let share = last.share?;
         let share_per_second = (share - first.share?) / seconds;

@@ -66,6 +66,7 @@ pub(super) struct Place<'a> {
 pub(super) async fn run(
     stores: &Stores,
     place: Place<'_>,
+    console: Option<&str>,
     shutdown: &CancellationToken,
     out: Output,
 ) -> anyhow::Result<()> {
@@ -91,6 +92,9 @@ pub(super) async fn run(
     let Some(got) = got else { return Ok(()) };
     show(&devices, &got, out)?;
 
+    if let Some(link) = console {
+        out.note(format_args!("\nThe console, signed in: {link}"));
+    }
     let broadcast = broadcast_body();
     out.note(format_args!(
         "\nNow you, from another terminal (this goes to all six, and shows up here):\n\n\

@@ -23,7 +23,7 @@ use push_boot::{
     settings::ConfigErrors,
 };
 use push_broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings};
-use push_console::{ConsoleArgs, ConsoleSettings};
+use push_console::{Console, ConsoleArgs, ConsoleSettings, PageParts};
 use push_fanout_worker::{Dependencies, WorkerArgs, WorkerSettings, readiness};
 use push_ingest::{IngestArgs, Listener, Settings as IngestSettings};
 use push_model::{secret::Secret, time::UnixMillis};
@@ -198,15 +198,20 @@ pub async fn run(
 
     let mut service = start.complete();
     let (address, scheme) = (reachable(http.local_addr()?), http.scheme());
+    let pages = PageParts {
+        ingest: settings.ingest.clone(),
+        ingest_url: format!("{scheme}://{address}"),
+        mqtt: Some(credentials.clone()),
+    };
     let drain_deadline = settings.ingest.drain_deadline;
     service.run(Stage::Requests, "the HTTP endpoint", |stop| {
         push_ingest::run_with_metrics(settings.ingest, http, queue, stores, metrics, stop)
     });
+    let mut link = None;
     if let Some(listener) = admin {
-        info!(admin = %listener.local_addr()?, "the admin API is served");
-        service.run(Stage::Requests, "the admin API", |stop| {
-            push_console::run(listener, console, stop)
-        });
+        let console = Console::new(listener, console, pages)?;
+        link = Some(console.sign_in_link()?);
+        service.run(Stage::Requests, "the console", |stop| console.run(stop));
     }
     service.run(Stage::Deliveries, "the worker", |stop| {
         push_fanout_worker::run(settings.worker, dependencies, drain_deadline, stop)
@@ -224,11 +229,15 @@ pub async fn run(
         let place =
             demo::Place { http: address, broker: &devices_url, data_dir, logins: &credentials };
         let shutdown = service.shutdown().clone();
-        return service.beside(demo::run(&opened.stores, place, &shutdown, out)).await;
+        let link = link.as_deref();
+        return service.beside(demo::run(&opened.stores, place, link, &shutdown, out)).await;
     }
     out.note(format_args!(
         "ready on {scheme}://{address}, devices on {devices_url}; stop with Ctrl-C"
     ));
+    if let Some(link) = link {
+        out.note(format_args!("see it in a browser, signed in: {link}"));
+    }
     service.until_stopped().await
 }
 

@@ -76,6 +76,11 @@ impl SecretName {
     /// The longest name, in characters.
     pub const MAX_LEN: usize = 64;
 
+    /// The name under which someone acts who came by a link that a program printed on its terminal.
+    pub fn terminal() -> Self {
+        Self(Arc::from("terminal"))
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,0 +1,90 @@
+// The page "Try it here": registers this browser as a device and shows what it receives.
+
+import { connect } from "./push.js";
+
+const form = document.getElementById("try-it");
+const sending = document.getElementById("try-send");
+const state = document.getElementById("connection");
+const list = document.getElementById("messages");
+let device;
+let client;
+
+const say = (text, mood = "") => {
+  state.textContent = text;
+  state.className = `note ${mood}`;
+};
+
+const post = async (path, fields) => {
+  const response = await fetch(path, {
+    method: "POST",
+    headers: { "content-type": "application/x-www-form-urlencoded", "hx-request": "true" },
+    body: new URLSearchParams(fields),
+  });
+  if (!response.ok) throw new Error(`The service answered ${response.status}.`);
+  return response;
+};
+
+// One name for each browser, so that a page that is opened again is the same device.
+const clientId = () => {
+  const known = localStorage.getItem("push-client-id");
+  if (known) return known;
+  const bytes = crypto.getRandomValues(new Uint8Array(6));
+  const made = `browser-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+  localStorage.setItem("push-client-id", made);
+  return made;
+};
+
+const register = async () => {
+  const response = await post("/try-it/register", { app: form.app.value, client: clientId() });
+  device = await response.json();
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  device.mqtt.url = `${scheme}://${location.host}/mqtt`;
+  return device;
+};
+
+const show = (message) => {
+  const item = document.createElement("li");
+  const title = document.createElement("strong");
+  title.textContent = message.notification?.title ?? (message.data ? "Data" : "A push");
+  const text = document.createElement("div");
+  text.textContent = message.notification?.desc ?? JSON.stringify(message.data ?? {});
+  const id = document.createElement("div");
+  id.className = "hint id";
+  id.textContent = `${message.message_id} · ${new Date().toLocaleTimeString()}`;
+  item.append(title, text, id);
+  list.prepend(item);
+  document.getElementById("none").hidden = true;
+  while (list.children.length > 100) list.lastChild.remove();
+};
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  say("Connecting…");
+  client?.close();
+  try {
+    await register();
+  } catch (error) {
+    say(error.message, "bad");
+    return;
+  }
+  client = connect(device, {
+    renew: register,
+    onMessage: show,
+    onState: (now) => {
+      const up = now === "connected";
+      const text = up ? `Connected as ${device.client_id}.` : "The connection is away; trying again…";
+      say(text, up ? "good" : "warn");
+      sending.querySelector("button").disabled = !up;
+    },
+  });
+});
+
+sending.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const path = `/devices/${encodeURIComponent(form.app.value)}/${encodeURIComponent(device.client_id)}/test`;
+  try {
+    await post(path, { title: sending.title.value, desc: sending.desc.value });
+  } catch (error) {
+    say(error.message, "bad");
+  }
+});

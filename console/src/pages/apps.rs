@@ -1,0 +1,177 @@
+//! Apps: the list, and one app with its limits, secrets and transports.
+
+use maud::{Markup, html};
+use push_model::time::UnixMillis;
+use push_operator::app::{AppDetails, AppView, NewSecret, SecretView, accounts::AccountView};
+
+use super::words::{Mood, ago, number, tag, until};
+
+/// What the visitor may do with an app.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct May {
+    pub(crate) test: bool,
+    pub(crate) change: bool,
+}
+
+/// All apps.
+pub(crate) fn list(apps: &[AppView], may_make: bool, now: UnixMillis) -> Markup {
+    html! {
+        h1 { "Apps" }
+        section class="card" aria-labelledby="list" {
+            h2 id="list" { "All apps" }
+            @if apps.is_empty() { p class="empty" { "None yet." } } @else {
+                div class="scroll" tabindex="0" role="region" aria-labelledby="list" {
+                    table {
+                        thead { tr { th { "App" } th { "State" } th class="number" { "Devices" } th class="number" { "Pushes a second" } th class="number" { "Pace" } th { "Made" } } }
+                        tbody {
+                            @for app in apps {
+                                tr {
+                                    td { a href={ "/apps/" (app.app_id) } { (app.app_id) } }
+                                    td { (state(app)) }
+                                    td class="number" { (number(app.devices)) }
+                                    td class="number" { (limit(app.rate_limit)) }
+                                    td class="number" { (limit(app.pace)) }
+                                    td class="nowrap" { (ago(app.created_at, now)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if may_make {
+            section class="card" aria-labelledby="make" {
+                h2 id="make" { "Make an app" }
+                form class="filter" method="post" action="/apps" {
+                    div class="field" {
+                        label for="app_id" { "App ID" }
+                        input id="app_id" name="app_id" required maxlength="64" pattern="[A-Za-z0-9_.\\-]+" autocomplete="off" title="1 to 64 of A-Z a-z 0-9 _ . -";
+                    }
+                    button { "Make it" }
+                }
+            }
+        }
+    }
+}
+
+fn state(app: &AppView) -> Markup {
+    let mood = match app.state() {
+        "enabled" => Mood::Good,
+        _ => Mood::Warn,
+    };
+    tag(mood, app.state())
+}
+
+fn limit(limit: Option<std::num::NonZeroU32>) -> String {
+    limit.map_or_else(|| "no limit".to_owned(), |limit| number(limit.get().into()))
+}
+
+/// One app.
+pub(crate) fn one(app: &AppDetails, accounts: &[AccountView], may: May, now: UnixMillis) -> Markup {
+    let AppDetails { app: view, secrets, usage } = app;
+    let path = format!("/apps/{}", view.app_id);
+    html! {
+        p class="path" { a href="/apps" { "Apps" } }
+        h1 { (view.app_id) " " (state(view)) }
+        p class="actions" {
+            a class="button" href={ "/compose?app=" (view.app_id) } { "Compose a push" }
+            a class="button quiet" href={ "/messages?app=" (view.app_id) } { "Messages" }
+            a class="button quiet" href={ "/devices?app=" (view.app_id) } { (number(view.devices)) " devices" }
+        }
+        div class="grid" {
+            section class="card" aria-labelledby="limits" {
+                h2 id="limits" { "Limits" }
+                dl class="facts" {
+                    dt { "Pushes a second" } dd { (limit(view.rate_limit)) }
+                    dt { "Pace" } dd { (limit(view.pace)) " devices a second" }
+                    @if let Some(usage) = usage {
+                        dt { "Waiting messages" } dd { (number(usage.waiting)) }
+                        dt { "Ledger entries" } dd { (number(usage.ledger_entries)) }
+                    }
+                }
+                @if may.change {
+                    details {
+                        summary { "Change" }
+                        form class="stack" method="post" action={ (path) "/limits" } {
+                            div class="row" {
+                                div class="field" { label for="rate_limit" { "Pushes a second " span class="hint" { "(empty: no limit)" } } input id="rate_limit" name="rate_limit" inputmode="numeric" value=[view.rate_limit]; }
+                                div class="field" { label for="pace" { "Pace " span class="hint" { "(empty: no limit)" } } input id="pace" name="pace" inputmode="numeric" value=[view.pace]; }
+                            }
+                            div class="actions" { button { "Save" } }
+                        }
+                        form method="post" action={ (path) (if view.disabled { "/enable" } else { "/disable" }) } {
+                            button class="danger" { (if view.disabled { "Take its pushes again" } else { "Refuse its pushes" }) }
+                        }
+                    }
+                }
+            }
+            section class="card" aria-labelledby="transports" {
+                h2 id="transports" { "Transports" }
+                table {
+                    thead { tr { th { "Kind" } th { "Account" } th { span class="sr" { "Test" } } } }
+                    tbody {
+                        tr { td { "mqtt" } td { "the broker of the service" } td {} }
+                        @for account in accounts {
+                            tr {
+                                td { (account.transport.name()) } td { (account.summary) }
+                                td { @if may.test { form method="post" action={ (path) "/transports/" (account.transport.name()) "/test" } { button class="quiet small" { "Test" } } } }
+                            }
+                        }
+                    }
+                }
+                p class="hint" { "Accounts are set with " code { "pushctl app transport set" } "." }
+            }
+        }
+        (secrets_view(&path, secrets, may.change, now))
+    }
+}
+
+fn secrets_view(
+    path: &str,
+    secrets: &[SecretView],
+    may_administer: bool,
+    now: UnixMillis,
+) -> Markup {
+    html! {
+        section class="card" aria-labelledby="secrets" {
+            h2 id="secrets" { "Secrets" }
+            div class="scroll" tabindex="0" role="region" aria-labelledby="secrets" {
+                table {
+                    thead { tr { th { "Name" } th { "Valid for" } th { "Made" } th { "Expires" } th { "Last used" } th { span class="sr" { "Change" } } } }
+                    tbody {
+                        @for secret in secrets {
+                            tr {
+                                td { (secret.name) @if !secret.valid { " " (tag(Mood::Warn, "expired")) } }
+                                td { (secret.scopes) }
+                                td class="nowrap" { @if let Some(at) = secret.made_at { (ago(at, now)) } @else { "unknown" } }
+                                td class="nowrap" { @if let Some(at) = secret.expires_at { (until(at, now)) } @else { "never" } }
+                                td class="nowrap" { @if let Some(at) = secret.last_used_at { (ago(at, now)) } @else { "not known" } }
+                                td { @if may_administer && secret.name != "default" {
+                                    form method="post" action={ (path) "/secrets/" (secret.name) "/revoke" } { button class="danger small" { "Revoke…" } }
+                                } }
+                            }
+                        }
+                    }
+                }
+            }
+            @if may_administer {
+                form class="filter bar" method="post" action={ (path) "/secrets" } {
+                    div class="field" { label for="name" { "Name of a new secret" } input id="name" name="name" required maxlength="64" autocomplete="off"; }
+                    button class="quiet" { "Add" }
+                }
+            }
+        }
+    }
+}
+
+/// Shows a new secret, once.
+pub(crate) fn new_secret(new: &NewSecret) -> Markup {
+    let name = new.name.as_deref().unwrap_or("default");
+    html! {
+        h1 { "New secret" }
+        div class="card" {
+            p { "The secret " strong { (name) } " of " a href={ "/apps/" (new.app_id) } { (new.app_id) } ". It is not shown again." }
+            pre tabindex="0" { (new.secret.expose()) }
+        }
+    }
+}

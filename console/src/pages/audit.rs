@@ -1,0 +1,58 @@
+//! The audit trail: who changed what, when and from where.
+
+use maud::{Markup, html};
+use push_model::{audit::AuditEvent, ids::AppId, time::UnixMillis};
+
+use super::{
+    parts::next_page,
+    words::{Mood, ago, plain, tag},
+};
+
+/// The events, newest first, with the filter above them.
+pub(crate) fn view(
+    app: Option<&AppId>,
+    events: &[AuditEvent],
+    next: Option<&str>,
+    now: UnixMillis,
+) -> Markup {
+    html! {
+        h1 { "Audit" }
+        form class="filter" method="get" action="/audit" {
+            div class="field" {
+                label for="app" { "App " span class="hint" { "(empty: all)" } }
+                input id="app" name="app" value=[app] autocomplete="off" maxlength="64";
+            }
+            button { "Show" }
+        }
+        section class="card" aria-labelledby="list" {
+            h2 id="list" { "Newest first" }
+            @if events.is_empty() {
+                p class="empty" { "No change was recorded yet." }
+            } @else {
+                div class="scroll" tabindex="0" role="region" aria-labelledby="list" {
+                    table {
+                        thead { tr { th { "When" } th { "Who" } th { "What" } th { "Of" } th { "From" } th { "Result" } } }
+                        tbody {
+                            @for event in events {
+                                tr {
+                                    td class="nowrap" { (ago(event.at, now)) }
+                                    td { (event.user.as_deref().unwrap_or("unknown")) }
+                                    td { (plain(&event.action)) }
+                                    td {
+                                        @if let Some(app) = &event.app { (app) }
+                                        @if let Some(secret) = &event.secret { " secret " (secret) }
+                                        @if let Some(message) = &event.message { " " span class="id" { (message) } }
+                                    }
+                                    td { (event.program) @if let Some(host) = &event.host { " on " (host) } }
+                                    td { @if event.done { (tag(Mood::Good, "done")) } @else { (tag(Mood::Bad, "not done")) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            @let app = app.map_or("", AppId::as_str);
+            (next_page(next, "/audit", &[("app", app)]))
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Composes a push: the form, and beside it the request, its audience and a picture of it.
+
+use maud::{Markup, html};
+use push_model::ids::AppId;
+use serde_json::Value;
+
+use super::{
+    parts::app_choice,
+    words::{counted, duration, number, plain},
+};
+use crate::draft::{Draft, HINTS, NOTIFICATION, TARGETING, curl};
+
+/// What the check and the count said of a draft.
+#[derive(Debug, Default)]
+pub(crate) struct Preview {
+    /// The request.
+    pub(crate) request: Value,
+    /// The error of the check; none if the push would be accepted.
+    pub(crate) refused: Option<String>,
+    pub(crate) warnings: Vec<String>,
+    /// The audience; the reason if it was not counted.
+    pub(crate) audience: Option<Result<AudienceView, String>>,
+}
+
+/// The devices that a push would reach.
+#[derive(Debug, Clone)]
+pub(crate) struct AudienceView {
+    pub(crate) devices: u64,
+    pub(crate) by_transport: Vec<(String, u64)>,
+    pub(crate) after_each_criterion: Vec<(String, u64)>,
+    pub(crate) seconds_at_pace: Option<f64>,
+}
+
+/// The page.
+pub(crate) fn view(
+    apps: &[AppId],
+    app: &AppId,
+    draft: &Draft,
+    preview: &Preview,
+    server: &str,
+) -> Markup {
+    html! {
+        h1 { "Compose" }
+        form class="two" method="post" action="/compose"
+            hx-post="/compose/preview" hx-trigger="input delay:400ms, change delay:100ms"
+            hx-target="#preview" hx-swap="innerMorph" hx-sync="this:replace" {
+            div {
+                section class="card" aria-labelledby="who" {
+                    h2 id="who" { "Who gets it" }
+                    div class="stack" { (audience_fields(apps, app, draft)) }
+                }
+                section class="card" aria-labelledby="what" {
+                    h2 id="what" { "What they get" }
+                    (content_fields(draft))
+                }
+                section class="card" aria-labelledby="how" {
+                    h2 id="how" { "How it is sent" }
+                    (delivery_fields(draft))
+                }
+            }
+            div id="preview" aria-live="polite" { (beside(app, draft, preview, server)) }
+        }
+    }
+}
+
+fn audience_fields(apps: &[AppId], app: &AppId, draft: &Draft) -> Markup {
+    let audience = draft.field("audience");
+    let chosen = if audience.is_empty() { "all" } else { audience };
+    html! {
+        (app_choice(apps, Some(app)))
+        fieldset {
+            legend { "Devices" }
+            div class="choices" {
+                @for (value, label) in [("all", "all"), ("targeting", "those that match"), ("clients", "these")] {
+                    label { input type="radio" name="audience" value=(value) checked[chosen == value]; (label) }
+                }
+            }
+        }
+        details open[chosen == "targeting"] {
+            summary { "Targeting" }
+            div class="row" {
+                @for (name, label, example) in TARGETING {
+                    div class="field" {
+                        label for=(name) { (label) }
+                        input id=(name) name=(name) value=(draft.field(name)) placeholder=(example) autocomplete="off";
+                    }
+                }
+            }
+            p class="hint" { "Values between commas. A list that is empty does not restrict." }
+        }
+        details open[chosen == "clients"] {
+            summary { "Client ids" }
+            div class="field" {
+                label for="client_ids" { "Client ids " span class="hint" { "between commas or on lines" } }
+                textarea id="client_ids" name="client_ids" autocomplete="off" { (draft.field("client_ids")) }
+            }
+        }
+    }
+}
+
+fn content_fields(draft: &Draft) -> Markup {
+    let is_data = draft.field("content") == "data";
+    let text = |name: &str, label: &str| {
+        html! {
+            div class="field" {
+                label for=(name) { (label) }
+                input id=(name) name=(name) value=(draft.field(name)) autocomplete="off";
+            }
+        }
+    };
+    html! {
+        div class="stack" {
+            div class="choices" role="radiogroup" aria-label="Kind of content" {
+                label { input type="radio" name="content" value="notification" checked[!is_data]; "a notification" }
+                label { input type="radio" name="content" value="data" checked[is_data]; "data for the app" }
+            }
+            @for (name, label) in &NOTIFICATION[..2] { (text(name, label)) }
+            details {
+                summary { "More of the notification" }
+                div class="row" {
+                    (choice(draft, "notification_type", "Kind", &[("", "system"), ("3", "with a button")]))
+                    (choice(draft, "open_type", "A tap opens", &[("", "nothing said"), ("1", "the app"), ("2", "the link")]))
+                    @for (name, label) in &NOTIFICATION[2..] { (text(name, label)) }
+                }
+            }
+            details open[is_data] {
+                summary { "Data" }
+                div class="field" {
+                    label for="data" { "Data " span class="hint" { "KEY=VALUE on each line" } }
+                    textarea id="data" name="data" autocomplete="off" { (draft.field("data")) }
+                }
+            }
+        }
+    }
+}
+
+fn delivery_fields(draft: &Draft) -> Markup {
+    html! {
+        div class="row" {
+            (choice(draft, "time_to_live", "Give up after", &[("3600", "1 hour"), ("0", "now or never"), ("600", "10 minutes"), ("86400", "1 day"), ("604800", "1 week")]))
+            (choice(draft, "priority", "Priority", &[("", "as usual"), ("normal", "normal"), ("high", "high")]))
+            @for (name, label) in HINTS {
+                div class="field" { label for=(name) { (label) } input id=(name) name=(name) value=(draft.field(name)) autocomplete="off"; }
+            }
+            div class="field" { label for="badge" { "Badge" } input id="badge" name="badge" inputmode="numeric" value=(draft.field("badge")) autocomplete="off"; }
+        }
+    }
+}
+
+fn choice(draft: &Draft, name: &str, label: &str, options: &[(&str, &str)]) -> Markup {
+    html! {
+        div class="field" {
+            label for=(name) { (label) }
+            select id=(name) name=(name) {
+                @for (value, text) in options { option value=(value) selected[draft.field(name) == *value] { (text) } }
+            }
+        }
+    }
+}
+
+/// What stands beside the form, and changes while it is filled in.
+pub(crate) fn beside(app: &AppId, draft: &Draft, preview: &Preview, server: &str) -> Markup {
+    html! {
+        section class="card" aria-labelledby="audience" {
+            h2 id="audience" { "Audience" }
+            @match &preview.audience {
+                None => p class="empty" { "Counted as you type." },
+                Some(Err(why)) => p class="note warn" { (why) },
+                Some(Ok(audience)) => (audience_view(audience)),
+            }
+            @if let Some(error) = &preview.refused { p class="note bad" { (error) } }
+            @for warning in &preview.warnings { p class="note warn" { (warning) } }
+            div class="actions" {
+                button disabled[preview.refused.is_some()] { "Check and send…" }
+            }
+        }
+        section class="card" aria-labelledby="picture" {
+            h2 id="picture" { "On a phone" }
+            (phone(app, draft))
+        }
+        section class="card" aria-labelledby="request" {
+            h2 id="request" { "The same push as a request" }
+            pre tabindex="0" aria-label="JSON" { (serde_json::to_string_pretty(&preview.request).unwrap_or_default()) }
+            p class="hint" { "With curl" }
+            pre tabindex="0" aria-label="curl" { (curl(server, app.as_str(), &preview.request)) }
+        }
+    }
+}
+
+fn audience_view(audience: &AudienceView) -> Markup {
+    html! {
+        p { strong { (counted(audience.devices, "device")) }
+            @if let Some(seconds) = audience.seconds_at_pace {
+                ", " (duration(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))) " at the pace of the app"
+            }
+        }
+        dl class="facts" {
+            @for (criterion, left) in &audience.after_each_criterion { dt { "after " (plain(criterion)) } dd { (number(*left)) } }
+            @for (transport, devices) in &audience.by_transport { dt { (transport) } dd { (number(*devices)) } }
+        }
+    }
+}
+
+/// A picture of the notification, as a phone may show it.
+fn phone(app: &AppId, draft: &Draft) -> Markup {
+    html! {
+        div class="phone" {
+            @if draft.field("content") == "data" {
+                div class="notification" { header { span { (app) } span { "now" } } p { "Data for the app. Nothing is shown." } }
+            } @else {
+                div class="notification" {
+                    header { span { (app) } span { "now" } }
+                    strong { (or(draft.field("title"), "Title")) }
+                    p { (or(draft.field("desc"), "Text")) }
+                    @if draft.field("notification_type") == "3" { p { strong { (or(draft.field("button_text"), "Button")) } } }
+                }
+            }
+        }
+    }
+}
+
+fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
+    if text.is_empty() { otherwise } else { text }
+}
+
+/// The last look before a push is sent.
+pub(crate) fn review(
+    app: &AppId,
+    draft: &Draft,
+    preview: &Preview,
+    confirm: Option<&str>,
+    server: &str,
+) -> Markup {
+    let request = preview.request.to_string();
+    let devices = preview.audience.as_ref().and_then(|of| of.as_ref().ok()).map(|of| of.devices);
+    html! {
+        h1 { "Send this push?" }
+        div class="card" {
+            p {
+                "To " strong { @match devices { Some(devices) => (counted(devices, "device")), None => "the devices of the request" } }
+                " of " strong { (app) } ". The service has checked it and would accept it."
+            }
+            @for warning in &preview.warnings { p class="note warn" { (warning) } }
+            form class="stack" method="post" action="/compose/send" {
+                input type="hidden" name="app" value=(app);
+                input type="hidden" name="request" value=(request);
+                @if let Some(word) = confirm {
+                    div class="field" {
+                        label for="confirm" { "Type " code { (word) } " to send it" }
+                        input id="confirm" name="confirm" autocomplete="off" required;
+                    }
+                }
+                div class="actions" {
+                    button { "Send now" }
+                }
+            }
+            form class="bar" method="get" action="/compose" {
+                @for (name, text) in draft.fields() { input type="hidden" name=(name) value=(text); }
+                button class="quiet" { "Change it" }
+            }
+        }
+        section class="card" aria-labelledby="request" {
+            h2 id="request" { "Request" }
+            pre tabindex="0" { (curl(server, app.as_str(), &preview.request)) }
+        }
+        (test_send(app, &request))
+    }
+}
+
+fn test_send(app: &AppId, request: &str) -> Markup {
+    html! {
+        section class="card" aria-labelledby="test" {
+            h2 id="test" { "Try it on one device first" }
+            form class="filter" method="post" action="/compose/test" {
+                input type="hidden" name="app" value=(app);
+                input type="hidden" name="request" value=(request);
+                div class="field" { label for="client" { "Client id" } input id="client" name="client" autocomplete="off" required maxlength="128"; }
+                button class="quiet" { "Send to it only" }
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Devices: the list, and one device.
+
+use maud::{Markup, html};
+use push_model::{attributes::Attribute, device::Device, ids::AppId};
+use push_operator::device::DevicePage;
+
+use super::{
+    parts::{app_choice, next_page},
+    words::plain,
+};
+
+/// The list of an app's devices, with a field that finds one by its client id.
+pub(crate) fn list(apps: &[AppId], app: &AppId, page: &DevicePage) -> Markup {
+    html! {
+        h1 { "Devices" }
+        form class="filter" method="get" action="/devices" {
+            (app_choice(apps, Some(app)))
+            div class="field" {
+                label for="client" { "Client id " span class="hint" { "(empty: all)" } }
+                input id="client" name="client" autocomplete="off" maxlength="128";
+            }
+            button { "Show" }
+        }
+        section class="card" aria-labelledby="list" {
+            h2 id="list" { "As they registered" }
+            @if page.devices.is_empty() {
+                p class="empty" { "No devices. " a href="/try-it" { "Let this browser be one" } "." }
+            } @else {
+                div class="scroll" tabindex="0" role="region" aria-labelledby="list" {
+                    table {
+                        thead { tr { th { "Client id" } th { "Transport" } @for attribute in Attribute::ALL { th { (plain(attribute.name())) } } } }
+                        tbody {
+                            @for device in &page.devices {
+                                tr {
+                                    td { a class="id" href={ "/devices/" (app) "/" (device.client_id) } { (device.client_id) } }
+                                    td { (device.transport.name()) }
+                                    @for attribute in Attribute::ALL { td { (device.attributes.get(attribute).unwrap_or("–")) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            (next_page(page.next_cursor.as_deref(), "/devices", &[("app", app.as_str())]))
+        }
+    }
+}
+
+/// One device: its record, and what can be done with it.
+pub(crate) fn one(app: &AppId, device: &Device, may_change: bool) -> Markup {
+    let path = format!("/devices/{app}/{}", device.client_id);
+    html! {
+        p class="path" { a href={ "/devices?app=" (app) } { "Devices of " (app) } }
+        h1 { "Device " span class="id" { (device.client_id) } }
+        section class="card" aria-labelledby="record" {
+            h2 id="record" { "Record" }
+            dl class="facts" {
+                dt { "App" } dd { a href={ "/apps/" (app) } { (app) } }
+                dt { "Transport" } dd { (device.transport.name()) }
+                @for attribute in Attribute::ALL {
+                    dt { (plain(attribute.name())) } dd { (device.attributes.get(attribute).unwrap_or("–")) }
+                }
+            }
+        }
+        @if may_change {
+            section class="card" aria-labelledby="test" {
+                h2 id="test" { "Send a test" }
+                form class="stack" method="post" action={ (path) "/test" } {
+                    div class="field" { label for="title" { "Title" } input id="title" name="title" value="Test" maxlength="120" required; }
+                    div class="field" { label for="desc" { "Text" } input id="desc" name="desc" value="From the console" maxlength="240"; }
+                    div class="actions" { button { "Send to this device" } }
+                }
+            }
+            section class="card" aria-labelledby="remove" {
+                h2 id="remove" { "Remove" }
+                p { "The device gets nothing any more until it registers again." }
+                form method="post" action={ (path) "/remove" } { button class="danger" { "Remove this device" } }
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The browser as a device: what it receives, on the page.
+
+use maud::{Markup, html};
+use push_model::ids::AppId;
+
+use super::parts::app_choice;
+use crate::assets;
+
+/// The page. The script registers the browser and shows what it receives.
+pub(crate) fn view(apps: &[AppId], app: &AppId) -> Markup {
+    html! {
+        h1 { "Try it here" }
+        p { "This browser becomes a device of the app, over MQTT, until the page is closed. "
+            "Then send a push to it, from here or from anywhere." }
+        div class="grid" {
+            section class="card" aria-labelledby="device" {
+                h2 id="device" { "This browser" }
+                form id="try-it" class="stack" data-script=(assets::path("try-it.js")) {
+                    (app_choice(apps, Some(app)))
+                    div class="actions" { button { "Connect this browser" } }
+                }
+                p id="connection" class="note" role="status" { "Not connected." }
+                noscript { p class="note warn" { "This page needs JavaScript: here the browser itself is the device." } }
+            }
+            section class="card" aria-labelledby="send" {
+                h2 id="send" { "Send to it" }
+                form id="try-send" class="stack" {
+                    div class="field" { label for="title" { "Title" } input id="title" name="title" value="Hello" maxlength="120" required; }
+                    div class="field" { label for="desc" { "Text" } input id="desc" name="desc" value="Sent from the console" maxlength="240"; }
+                    div class="actions" { button disabled { "Send a push" } a id="as-curl" class="button quiet" href="/compose" { "Compose a real one" } }
+                }
+            }
+        }
+        section class="card" aria-labelledby="received" {
+            h2 id="received" { "Received" }
+            ol id="messages" class="received" aria-live="polite" {}
+            p id="none" class="empty" { "Nothing yet." }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The forms that change something. Each ends on a page that shows the result.
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use axum::{
+    Extension, Form,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Redirect, Response},
+};
+use push_model::{
+    app::Scopes,
+    device::TransportKind,
+    ids::{AppId, ClientId, MessageId, SecretName},
+    secret::Secret,
+    time::UnixMillis,
+};
+use push_operator::{
+    app::{self as apps_of, LimitChanges, Limits, trial::try_account},
+    dead, device, message as messages_of_app,
+};
+use serde::Deserialize;
+
+use super::{
+    Desk,
+    error::Failure,
+    reading::{Page, Who, no_device, no_message},
+};
+use crate::access::Caller;
+use crate::pages::{
+    self,
+    layout::Section,
+    parts::{confirm, notice},
+    words::{Mood, counted},
+};
+
+type Done = Result<Response, Failure>;
+
+pub(super) async fn recall(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, id)): Path<(String, String)>,
+) -> Page {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let id: MessageId = id.parse().map_err(|_| no_message())?;
+    let done = messages_of_app::recall(
+        &desk.core.parts.stores,
+        &visitor.actor(),
+        &app,
+        id,
+        desk.core.parts.retention,
+    )
+    .await?;
+    let content = pages::message::receipt(&done, UnixMillis::now());
+    Ok(visitor.page("Recall", Section::Messages, &content))
+}
+
+pub(super) async fn remove_device(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, client)): Path<(String, String)>,
+) -> Done {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let client: ClientId = client.parse().map_err(|_| no_device())?;
+    device::remove(&*desk.core.parts.stores.index, &app, client).await?;
+    Ok(Redirect::to(&format!("/devices?app={app}")).into_response())
+}
+
+/// The form of the dead letters: which, and what becomes of them.
+pub(super) async fn dead_letters(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Form(fields): Form<Vec<(String, String)>>,
+) -> Done {
+    visitor.sees_all()?;
+    let (ids, action) = letters(fields);
+    let chosen = counted(ids.len() as u64, "dead letter");
+    let page = match action.as_str() {
+        "replay" if ids.is_empty() => return Ok(nothing_chosen(&visitor)),
+        "drop" if ids.is_empty() => return Ok(nothing_chosen(&visitor)),
+        "replay" => {
+            let index = Some(&*desk.core.parts.stores.index);
+            let done =
+                dead::replay(&*desk.core.parts.queue, index, &visitor.actor(), Some(&ids)).await?;
+            notice("Replayed", Mood::Good, &counted(done.replayed, "dead letter"))
+        }
+        "drop" => ask("Drop dead letters", &format!("{chosen} will be lost."), "drop", &ids),
+        "replay-all" => {
+            ask("Replay all dead letters", "All of them return to their queues.", "replay", &[])
+        }
+        "drop-all" => ask("Drop all dead letters", "All of them will be lost.", "drop", &[]),
+        _ => return Err(Failure::new(StatusCode::BAD_REQUEST, "no such action")),
+    };
+    Ok(visitor.page("Dead letters", Section::DeadLetters, &page).into_response())
+}
+
+fn nothing_chosen(visitor: &Caller) -> Response {
+    let page = notice("Dead letters", Mood::Warn, "Choose at least one.");
+    visitor.page("Dead letters", Section::DeadLetters, &page).into_response()
+}
+
+fn ask(title: &str, lost: &str, action: &str, ids: &[String]) -> maud::Markup {
+    let ids: Vec<_> = ids.iter().map(|id| ("id", id.as_str())).collect();
+    let hidden: Vec<_> = ids.into_iter().chain([("action", action)]).collect();
+    confirm(title, lost, "/dead-letters/confirmed", &hidden, action, "/dead-letters")
+}
+
+fn letters(fields: Vec<(String, String)>) -> (Vec<String>, String) {
+    let (mut ids, mut action) = (Vec::new(), String::new());
+    for (name, value) in fields {
+        match name.as_str() {
+            "id" => ids.push(value),
+            "action" => action = value,
+            _ => {}
+        }
+    }
+    (ids, action)
+}
+
+/// Does what was typed to confirm.
+pub(super) async fn dead_letters_confirmed(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Form(fields): Form<Vec<(String, String)>>,
+) -> Page {
+    visitor.sees_all()?;
+    let typed =
+        fields.iter().find(|(name, _)| name == "confirm").map(|(_, word)| word.trim().to_owned());
+    let (ids, action) = letters(fields);
+    if typed.as_deref() != Some(action.as_str()) {
+        return Err(Failure::new(
+            StatusCode::BAD_REQUEST,
+            "The word does not match: nothing was done.",
+        ));
+    }
+    let (index, ids) =
+        (Some(&*desk.core.parts.stores.index), Some(ids).filter(|ids| !ids.is_empty()));
+    let page = match action.as_str() {
+        "drop" => {
+            let done = dead::drop_letters(
+                &*desk.core.parts.queue,
+                index,
+                &visitor.actor(),
+                ids.as_deref(),
+            )
+            .await?;
+            notice("Dropped", Mood::Good, &counted(done.dropped, "dead letter"))
+        }
+        "replay" => {
+            let done =
+                dead::replay(&*desk.core.parts.queue, index, &visitor.actor(), ids.as_deref())
+                    .await?;
+            notice("Replayed", Mood::Good, &counted(done.replayed, "dead letter"))
+        }
+        _ => return Err(Failure::new(StatusCode::BAD_REQUEST, "no such action")),
+    };
+    Ok(visitor.page("Dead letters", Section::DeadLetters, &page))
+}
+
+#[derive(Deserialize)]
+pub(super) struct NewApp {
+    app_id: String,
+}
+
+pub(super) async fn make_app(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Form(form): Form<NewApp>,
+) -> Page {
+    visitor.sees_all()?;
+    let id: AppId = form.app_id.trim().parse().map_err(|error| bad(&error))?;
+    let (index, secret) = (&*desk.core.parts.stores.index, Secret::generate());
+    let new = apps_of::create(index, &visitor.actor(), id, secret, Limits::default()).await?;
+    Ok(visitor.page("New app", Section::Apps, &pages::apps::new_secret(&new)))
+}
+
+fn bad(error: &impl std::fmt::Display) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, error.to_string())
+}
+
+#[derive(Deserialize)]
+pub(super) struct NewLimits {
+    rate_limit: String,
+    pace: String,
+}
+
+pub(super) async fn limits(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path(app): Path<String>,
+    Form(form): Form<NewLimits>,
+) -> Done {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let changes = LimitChanges {
+        rate_limit: Some(limit(&form.rate_limit)?),
+        pace: Some(limit(&form.pace)?),
+        ..LimitChanges::default()
+    };
+    apps_of::set(&*desk.core.parts.stores.index, &visitor.actor(), &app, changes).await?;
+    Ok(to_app(&app))
+}
+
+/// Reads a limit. An empty field is none.
+fn limit(text: &str) -> Result<Option<NonZeroU32>, Failure> {
+    let digits: String = text.chars().filter(|c| !matches!(c, ',' | ' ')).collect();
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    let wrong = || bad(&format!("{text} is no limit: a number from 1, or nothing for no limit"));
+    digits.parse().map(Some).map_err(|_| wrong())
+}
+
+fn to_app(app: &AppId) -> Response {
+    Redirect::to(&format!("/apps/{app}")).into_response()
+}
+
+pub(super) async fn enable(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path(app): Path<String>,
+) -> Done {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    apps_of::enable(&*desk.core.parts.stores.index, &visitor.actor(), &app, false).await?;
+    Ok(to_app(&app))
+}
+
+pub(super) async fn disable(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path(app): Path<String>,
+) -> Done {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    apps_of::disable(&*desk.core.parts.stores.index, &visitor.actor(), &app).await?;
+    Ok(to_app(&app))
+}
+
+#[derive(Deserialize)]
+pub(super) struct NewSecretForm {
+    name: String,
+}
+
+pub(super) async fn add_secret(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path(app): Path<String>,
+    Form(form): Form<NewSecretForm>,
+) -> Page {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let name: SecretName = form.name.trim().parse().map_err(|error| bad(&error))?;
+    let (index, secret) = (&*desk.core.parts.stores.index, Secret::generate());
+    let new = apps_of::secrets::add(index, &visitor.actor(), &app, name, secret, Scopes::ALL, None)
+        .await?;
+    Ok(visitor.page("New secret", Section::Apps, &pages::apps::new_secret(&new)))
+}
+
+/// Asks before a secret is revoked.
+pub(super) async fn revoke_secret(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, name)): Path<(String, String)>,
+) -> Page {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let name: SecretName = name.parse().map_err(|error| bad(&error))?;
+    let lost =
+        format!("Whoever sends with the secret {name} of {app} is refused within 5 seconds.");
+    let action = format!("/apps/{app}/secrets/{name}/revoked");
+    let back = format!("/apps/{app}");
+    let content = confirm("Revoke the secret", &lost, &action, &[], name.as_str(), &back);
+    Ok(visitor.page("Revoke", Section::Apps, &content))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Confirmed {
+    confirm: String,
+}
+
+pub(super) async fn revoke_confirmed(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, name)): Path<(String, String)>,
+    Form(form): Form<Confirmed>,
+) -> Done {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let name: SecretName = name.parse().map_err(|error| bad(&error))?;
+    if form.confirm.trim() != name.as_str() {
+        return Err(bad(&"The name does not match: nothing was done."));
+    }
+    apps_of::secrets::revoke(&*desk.core.parts.stores.index, &visitor.actor(), &app, name).await?;
+    Ok(to_app(&app))
+}
+
+/// Tries an account of the app with a request that no device receives.
+pub(super) async fn test_account(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, kind)): Path<(String, String)>,
+) -> Page {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let kind = TransportKind::from_name(&kind).ok_or_else(|| bad(&"no such transport"))?;
+    let Some(seal) = &desk.core.parts.seal else {
+        return Err(bad(&"This program has no key that opens accounts: start it with --seal-key."));
+    };
+    let tried = try_account(
+        &*desk.core.parts.stores.index,
+        seal,
+        &desk.core.parts.providers,
+        &app,
+        kind,
+        None,
+    )
+    .await?;
+    let mood = if tried.works { Mood::Good } else { Mood::Bad };
+    let remedy = tried.remedy.map(|remedy| format!(" {remedy}.")).unwrap_or_default();
+    let text = format!("{}: {}.{remedy}", kind.name(), tried.found);
+    Ok(visitor.page("Test", Section::Apps, &notice("Test of an account", mood, &text)))
+}

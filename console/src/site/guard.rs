@@ -1,0 +1,180 @@
+//! Everything that must hold before a page is made: signed in, from this very site, with the role.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Redirect, Response},
+};
+use push_model::admin_key::{KeyDigest, Role};
+use tokio::time::Instant;
+
+use super::{Desk, MUTATIONS, error::Failure};
+use crate::{access::Caller, server::request::ClientAddress, sessions::LIFE};
+
+/// What a session stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A key, which is looked up for each request, so that a revoked one ends its sessions.
+    Key(KeyDigest),
+    /// The link that `standalone` prints on its terminal.
+    Terminal,
+}
+
+/// Nothing but what this site serves: no inline script or style, no frame, no other origin.
+const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
+                      object-src 'none'";
+
+/// Adds to every answer what keeps a browser from being used against its user.
+pub(super) async fn harden(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("content-security-policy", POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Lets a request pass that changes something only if a page of this site sent it. A browser says so itself in
+/// `Sec-Fetch-Site` (W3C Fetch Metadata); one that does not must name this site as its `Origin`.
+pub(super) async fn same_site(request: Request, next: Next) -> Response {
+    if *request.method() == Method::GET || is_from_here(request.headers()) {
+        return next.run(request).await;
+    }
+    let text = "This request did not come from a page of this site.";
+    Failure::new(StatusCode::FORBIDDEN, text).into_response()
+}
+
+fn is_from_here(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    match text(HeaderName::from_static("sec-fetch-site")) {
+        Some(site) => site == "same-origin",
+        None => {
+            let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
+            origin.is_some_and(|(_, host)| text(header::HOST) == Some(host))
+        }
+    }
+}
+
+/// Finds out who is signed in, and checks their role where something is changed. Without a session, a page
+/// leads to the sign-in page.
+pub(super) async fn signed_in(
+    State(desk): State<Arc<Desk>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let token = desk.cookie(request.headers()).map(str::to_owned);
+    let peer = request.extensions().get::<ClientAddress>().map(|client| client.0);
+    let visitor = match (&token, peer) {
+        (Some(token), Some(peer)) => match desk.visitor(token, peer).await {
+            Ok(visitor) => visitor,
+            Err(failure) => return failure.into_response(),
+        },
+        _ => None,
+    };
+    let Some(visitor) = visitor else { return sign_in_first(&request) };
+    if *request.method() != Method::GET {
+        let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+        let needed = MUTATIONS.iter().find(|of| of.0 == path).map_or(Role::Admin, |of| of.1);
+        if !visitor.may(needed) {
+            let text = format!("This needs the role {needed}; yours is {}.", visitor.role());
+            return Failure::new(StatusCode::FORBIDDEN, text).into_response();
+        }
+    }
+    request.extensions_mut().insert(visitor);
+    let mut response = next.run(request).await;
+    // A session lives on with each page.
+    if let Some(token) = token
+        && !response.headers().contains_key(header::SET_COOKIE)
+    {
+        response.headers_mut().insert(header::SET_COOKIE, desk.set_cookie(&token));
+    }
+    response
+}
+
+fn sign_in_first(request: &Request) -> Response {
+    let is_part = request.headers().contains_key("hx-request");
+    match *request.method() == Method::GET && !is_part {
+        true => Redirect::to("/sign-in").into_response(),
+        false => Failure::new(StatusCode::UNAUTHORIZED, "Your session has ended: sign in again.")
+            .into_response(),
+    }
+}
+
+impl Desk {
+    /// Returns who has this session.
+    async fn visitor(&self, token: &str, peer: IpAddr) -> Result<Option<Caller>, Failure> {
+        let Some(holder) = self.sessions.holder(token, Instant::now()) else { return Ok(None) };
+        let access = &self.core.access;
+        match holder {
+            Holder::Terminal => Ok(Some(access.of_terminal(peer))),
+            Holder::Key(digest) => {
+                let caller = access.resume(&digest, peer).await?;
+                if caller.is_none() {
+                    self.sessions.end(token);
+                }
+                Ok(caller)
+            }
+        }
+    }
+
+    /// Returns the token of a request's session.
+    pub(super) fn cookie<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        let name = self.cookie_name();
+        let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+        let mut pairs = lines.flat_map(|line| line.split(';'));
+        pairs.find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Over TLS with the prefix that binds a cookie to this host (RFC 6265bis section 4.1.3.2).
+    fn cookie_name(&self) -> &'static str {
+        if self.is_tls { "__Host-push-console" } else { "push-console" }
+    }
+
+    /// Writes the cookie of a session. An empty token removes it.
+    pub(super) fn set_cookie(&self, token: &str) -> HeaderValue {
+        let (name, secure) = (self.cookie_name(), if self.is_tls { "; Secure" } else { "" });
+        let life = if token.is_empty() { 0 } else { LIFE.as_secs() };
+        let cookie =
+            format!("{name}={token}; Path=/; Max-Age={life}; HttpOnly; SameSite=Strict{secure}");
+        HeaderValue::try_from(cookie).unwrap_or(HeaderValue::from_static(""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(of: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = of
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        pairs.collect()
+    }
+
+    #[test]
+    fn only_a_page_of_this_site_changes_something() {
+        for (from, allowed) in [
+            (&[("sec-fetch-site", "same-origin")][..], true),
+            (&[("sec-fetch-site", "same-site")], false),
+            (&[("sec-fetch-site", "cross-site"), ("origin", "http://h:1"), ("host", "h:1")], false),
+            (&[("sec-fetch-site", "none")], false),
+            (&[("origin", "http://h:1"), ("host", "h:1")], true),
+            (&[("origin", "http://evil"), ("host", "h:1")], false),
+            (&[("origin", "null"), ("host", "null")], false),
+            (&[("host", "h:1")], false),
+        ] {
+            assert_eq!(is_from_here(&headers(from)), allowed, "{from:?}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The pages over HTTP: routes, who may use them, and what they do.
+//!
+//! - `guard`: signed in, from this site, with the role
+//! - `visitor`: who is signed in
+//! - `signing`: signing in and out
+//! - `reading`: pages that show
+//! - `changing`: forms that change
+//! - `composing`: composing and sending a push
+//! - `error`: what could not be done
+
+mod changing;
+mod composing;
+mod error;
+mod guard;
+mod reading;
+mod signing;
+mod trying;
+mod visitor;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, Path},
+    middleware::{from_fn, from_fn_with_state},
+    routing::{get, post},
+};
+use push_credentials::DeviceCredentials;
+use push_ingest::LocalPushes;
+use push_model::admin_key::Role;
+
+pub(crate) use self::guard::Holder;
+use crate::{assets, core::Core, sampler::Sampler, sessions::Sessions};
+
+/// The longest form, in bytes: a thousand client ids of the longest kind, percent-encoded.
+const LONGEST_FORM: usize = 512 * 1024;
+
+/// What the pages work with.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) core: Arc<Core>,
+    pub(crate) pushes: LocalPushes,
+    pub(crate) sampler: Sampler,
+    pub(crate) sessions: Sessions<Holder>,
+    /// Issues the logins of browsers at the MQTT broker; none without a broker in this program.
+    pub(crate) mqtt: Option<DeviceCredentials>,
+    /// The URL of ingest for the `curl` line.
+    pub(crate) server: String,
+    pub(crate) is_tls: bool,
+}
+
+/// Everything that changes something, and the role that it needs. A path that is missing here needs `admin`.
+pub(crate) const MUTATIONS: [(&str, Role); 19] = [
+    ("/sign-out", Role::Viewer),
+    ("/compose", Role::Operator),
+    ("/compose/preview", Role::Operator),
+    ("/compose/send", Role::Operator),
+    ("/compose/test", Role::Operator),
+    ("/messages/{app}/{id}/recall", Role::Operator),
+    ("/devices/{app}/{client}/test", Role::Operator),
+    ("/devices/{app}/{client}/remove", Role::Operator),
+    ("/dead-letters", Role::Operator),
+    ("/dead-letters/confirmed", Role::Operator),
+    ("/try-it/register", Role::Operator),
+    ("/apps/{app}/transports/{kind}/test", Role::Operator),
+    ("/apps", Role::Admin),
+    ("/apps/{app}/limits", Role::Admin),
+    ("/apps/{app}/enable", Role::Admin),
+    ("/apps/{app}/disable", Role::Admin),
+    ("/apps/{app}/secrets", Role::Admin),
+    ("/apps/{app}/secrets/{name}/revoke", Role::Admin),
+    ("/apps/{app}/secrets/{name}/revoked", Role::Admin),
+];
+
+/// Makes the routes of the pages.
+pub(crate) fn router(desk: Arc<Desk>) -> Router {
+    let pages = Router::new()
+        .route("/", get(reading::now))
+        .route("/events/now", get(reading::events))
+        .route("/messages", get(reading::messages))
+        .route("/messages/{app}", get(reading::messages_of))
+        .route("/messages/{app}/{id}", get(reading::message))
+        .route("/messages/{app}/{id}/funnel", get(reading::funnel))
+        .route("/messages/{app}/{id}/recall", post(changing::recall))
+        .route("/compose", get(composing::form).post(composing::review))
+        .route("/compose/preview", post(composing::preview))
+        .route("/compose/send", post(composing::send))
+        .route("/compose/test", post(composing::test))
+        .route("/devices", get(reading::devices))
+        .route("/devices/{app}/{client}", get(reading::device))
+        .route("/devices/{app}/{client}/test", post(composing::test_device))
+        .route("/devices/{app}/{client}/remove", post(changing::remove_device))
+        .route("/dead-letters", get(reading::dead_letters).post(changing::dead_letters))
+        .route("/dead-letters/confirmed", post(changing::dead_letters_confirmed))
+        .route("/apps", get(reading::apps).post(changing::make_app))
+        .route("/apps/{app}", get(reading::app))
+        .route("/apps/{app}/limits", post(changing::limits))
+        .route("/apps/{app}/enable", post(changing::enable))
+        .route("/apps/{app}/disable", post(changing::disable))
+        .route("/apps/{app}/secrets", post(changing::add_secret))
+        .route("/apps/{app}/secrets/{name}/revoke", post(changing::revoke_secret))
+        .route("/apps/{app}/secrets/{name}/revoked", post(changing::revoke_confirmed))
+        .route("/apps/{app}/transports/{kind}/test", post(changing::test_account))
+        .route("/audit", get(reading::audit))
+        .route("/try-it", get(trying::form))
+        .route("/try-it/register", post(trying::register))
+        .route("/sign-out", post(signing::sign_out))
+        .route_layer(from_fn_with_state(Arc::clone(&desk), guard::signed_in));
+    let open = Router::new()
+        .route("/sign-in", get(signing::form).post(signing::sign_in))
+        .route("/assets/{version}/{name}", get(asset));
+    pages
+        .merge(open)
+        .layer(from_fn(guard::same_site))
+        .layer(DefaultBodyLimit::max(LONGEST_FORM))
+        .layer(from_fn(guard::harden))
+        .with_state(desk)
+}
+
+async fn asset(Path((version, name)): Path<(String, String)>) -> axum::response::Response {
+    assets::answer(&version, &name)
+}

@@ -1,0 +1,265 @@
+//! The pages that show something.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{
+    Extension,
+    extract::{Path, Query, State},
+    response::{
+        IntoResponse, Redirect, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use futures::stream::{self, Stream};
+use maud::Markup;
+use push_model::{
+    admin_key::Role,
+    app::App,
+    ids::{AppId, ClientId, MessageId},
+    ledger::MessageState,
+    time::UnixMillis,
+};
+use push_operator::{app as apps_of, audit as trail, dead, device, message as messages_of_app};
+use serde::Deserialize;
+
+use super::{Desk, error::Failure, visitor::no_app};
+use crate::access::Caller;
+use crate::pages::{
+    self,
+    layout::{self, Section},
+};
+
+/// Entries of a page of a list.
+const PAGE: usize = 50;
+/// Dead letters of a page.
+const LETTERS: usize = 100;
+
+/// The query of a list.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ListQuery {
+    pub(super) app: Option<String>,
+    state: Option<String>,
+    client: Option<String>,
+    cursor: Option<String>,
+}
+
+pub(super) type Page = Result<Markup, Failure>;
+pub(super) type Who = Extension<Caller>;
+
+impl Caller {
+    pub(super) fn page(&self, title: &str, section: Section, content: &Markup) -> Markup {
+        layout::page(
+            title,
+            section,
+            layout::Reader { name: self.name().as_str(), role: self.role().name() },
+            content,
+        )
+    }
+}
+
+impl Desk {
+    /// Returns the apps that the visitor may see, by name.
+    pub(super) async fn apps(&self, visitor: &Caller) -> Result<Vec<App>, Failure> {
+        let mut apps = self.core.parts.stores.index.apps().await?;
+        apps.retain(|app| visitor.sees(app));
+        apps.sort_unstable_by(|a, b| a.app_id.cmp(&b.app_id));
+        Ok(apps)
+    }
+
+    /// Returns the app with this name, if the visitor may see it.
+    pub(super) async fn app(&self, visitor: &Caller, name: &str) -> Result<App, Failure> {
+        let id: AppId = name.parse().map_err(|_| {
+            push_operator::refusal::Refusal::Missing("there is no app of this name".to_owned())
+        })?;
+        let app = self.core.parts.stores.index.app(&id).await?.filter(|app| visitor.sees(app));
+        Ok(app.ok_or_else(|| no_app(&id))?)
+    }
+
+    /// Returns the apps of a choice, and the one that is chosen: the first if none is.
+    pub(super) async fn chosen(
+        &self,
+        visitor: &Caller,
+        name: Option<&str>,
+    ) -> Result<Option<(Vec<AppId>, AppId)>, Failure> {
+        let apps = self.apps(visitor).await?;
+        let ids: Vec<_> = apps.into_iter().map(|app| app.app_id).collect();
+        let chosen = match name.filter(|name| !name.is_empty()) {
+            Some(name) => Some(self.app(visitor, name).await?.app_id),
+            None => ids.first().cloned(),
+        };
+        Ok(chosen.map(|chosen| (ids, chosen)))
+    }
+}
+
+pub(super) async fn now(State(desk): State<Arc<Desk>>, Extension(visitor): Who) -> Page {
+    if let Some(only) = visitor.app() {
+        let text = format!("Your key is for {}: see its messages.", only.id);
+        let content = pages::parts::notice("Now", pages::words::Mood::Plain, &text);
+        return Ok(visitor.page("Now", Section::Now, &content));
+    }
+    let sampled = desk.sampler.fresh().await;
+    Ok(visitor.page("Now", Section::Now, &pages::now::view(&sampled)))
+}
+
+/// The changing part of the page "Now", whenever it changes. Ends when the program stops.
+pub(super) async fn events(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+    visitor.sees_all()?;
+    let looks = desk.sampler.follow();
+    let events = stream::unfold(looks, |mut looks| async {
+        looks.changed().await.ok()?;
+        let markup = looks.borrow_and_update().markup.clone();
+        Some((Ok(Event::default().data(markup)), looks))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+pub(super) async fn messages(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Query(query): Query<ListQuery>,
+) -> Page {
+    let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
+        return Ok(visitor.page("Messages", Section::Messages, &pages::parts::no_apps()));
+    };
+    let state = query.state.as_deref().and_then(MessageState::of_name);
+    let cursor = query.cursor.as_deref();
+    let page = messages_of_app::list(&desk.core.parts.stores, &app, PAGE, cursor, state).await?;
+    let content = pages::messages::view(&apps, &app, state, &page, UnixMillis::now());
+    Ok(visitor.page("Messages", Section::Messages, &content))
+}
+
+pub(super) async fn messages_of(Path(app): Path<String>) -> Redirect {
+    let query = pages::parts::query([("app", app.as_str())]);
+    Redirect::to(&format!("/messages?{query}"))
+}
+
+impl Desk {
+    pub(super) async fn message(
+        &self,
+        visitor: &Caller,
+        app: &str,
+        id: &str,
+    ) -> Result<messages_of_app::MessageView, Failure> {
+        let app = self.app(visitor, app).await?.app_id;
+        let id: MessageId = id.parse().map_err(|_| no_message())?;
+        Ok(messages_of_app::show(&self.core.parts.stores, &app, &id, self.core.parts.retention)
+            .await?)
+    }
+}
+
+pub(super) fn no_message() -> Failure {
+    Failure::new(axum::http::StatusCode::NOT_FOUND, "there is no such message")
+}
+
+pub(super) fn no_device() -> Failure {
+    Failure::new(axum::http::StatusCode::NOT_FOUND, "there is no such device")
+}
+
+pub(super) async fn message(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, id)): Path<(String, String)>,
+) -> Page {
+    let view = desk.message(&visitor, &app, &id).await?;
+    let content = pages::message::view(&view, visitor.may(Role::Operator), UnixMillis::now());
+    Ok(visitor.page("Message", Section::Messages, &content))
+}
+
+/// The part of the page of a message that changes. Once the message is over, the page is loaded again, so that
+/// nothing asks any more.
+pub(super) async fn funnel(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, id)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let view = desk.message(&visitor, &app, &id).await?;
+    if !pages::message::is_open(view.report.state) {
+        return Ok([("hx-refresh", "true")].into_response());
+    }
+    Ok(pages::message::funnel(&view, UnixMillis::now()).into_response())
+}
+
+pub(super) async fn devices(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, Failure> {
+    let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
+        let page = visitor.page("Devices", Section::Devices, &pages::parts::no_apps());
+        return Ok(page.into_response());
+    };
+    if let Some(client) = query.client.as_deref().map(str::trim).filter(|client| !client.is_empty())
+    {
+        let client: ClientId = client.parse().map_err(|_| no_device())?;
+        return Ok(Redirect::to(&format!("/devices/{app}/{client}")).into_response());
+    }
+    let page =
+        device::list(&*desk.core.parts.stores.index, &app, PAGE, query.cursor.as_deref()).await?;
+    let content = pages::devices::list(&apps, &app, &page);
+    Ok(visitor.page("Devices", Section::Devices, &content).into_response())
+}
+
+pub(super) async fn device(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, client)): Path<(String, String)>,
+) -> Page {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let client: ClientId = client.parse().map_err(|_| no_device())?;
+    let device = device::show(&*desk.core.parts.stores.index, &app, &client).await?;
+    let content = pages::devices::one(&app, &device, visitor.may(Role::Operator));
+    Ok(visitor.page("Device", Section::Devices, &content))
+}
+
+pub(super) async fn dead_letters(State(desk): State<Arc<Desk>>, Extension(visitor): Who) -> Page {
+    visitor.sees_all()?;
+    let mut letters = dead::list(&*desk.core.parts.queue, LETTERS + 1).await?;
+    let more = letters.len() > LETTERS;
+    letters.truncate(LETTERS);
+    let content = pages::dead::view(&letters, more, visitor.may(Role::Operator), UnixMillis::now());
+    Ok(visitor.page("Dead letters", Section::DeadLetters, &content))
+}
+
+pub(super) async fn apps(State(desk): State<Arc<Desk>>, Extension(visitor): Who) -> Page {
+    let mut views = Vec::new();
+    for app in desk.apps(&visitor).await? {
+        views.push(apps_of::show(&*desk.core.parts.stores.index, &app.app_id).await?.app);
+    }
+    let may_make = visitor.may(Role::Admin) && visitor.app().is_none();
+    let content = pages::apps::list(&views, may_make, UnixMillis::now());
+    Ok(visitor.page("Apps", Section::Apps, &content))
+}
+
+pub(super) async fn app(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path(app): Path<String>,
+) -> Page {
+    let app = desk.app(&visitor, &app).await?.app_id;
+    let details = apps_of::show(&*desk.core.parts.stores.index, &app).await?;
+    let accounts = apps_of::accounts::list(&*desk.core.parts.stores.index, &app).await?;
+    let may = pages::apps::May {
+        test: visitor.may(Role::Operator) && desk.core.parts.seal.is_some(),
+        change: visitor.may(Role::Admin),
+    };
+    let content = pages::apps::one(&details, &accounts, may, UnixMillis::now());
+    Ok(visitor.page(app.as_str(), Section::Apps, &content))
+}
+
+pub(super) async fn audit(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Query(query): Query<ListQuery>,
+) -> Page {
+    let app = match (query.app.as_deref().filter(|app| !app.is_empty()), visitor.app()) {
+        (_, Some(only)) => Some(only.id.clone()),
+        (Some(app), None) => Some(app.parse().map_err(|_| no_device())?),
+        (None, None) => None,
+    };
+    let events = trail::list(&*desk.core.parts.stores.index, app.as_ref(), 200).await?;
+    let content = pages::audit::view(app.as_ref(), &events, None, UnixMillis::now());
+    Ok(visitor.page("Audit", Section::Audit, &content))
+}

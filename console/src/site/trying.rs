@@ -1,0 +1,60 @@
+//! The browser as a device.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Form, Json,
+    extract::{Query, State},
+    http::StatusCode,
+};
+use push_model::{device::DeviceDraft, ids::ClientId};
+use push_operator::device::{self, AppLogins};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Desk,
+    error::Failure,
+    reading::{ListQuery, Page, Who, no_device},
+};
+use crate::pages::{self, layout::Section};
+
+pub(super) async fn form(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Query(query): Query<ListQuery>,
+) -> Page {
+    let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
+        return Ok(visitor.page("Try it here", Section::TryIt, &pages::parts::no_apps()));
+    };
+    let content = pages::try_it::view(&apps, &app);
+    Ok(visitor.page("Try it here", Section::TryIt, &content))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Browser {
+    app: String,
+    client: String,
+}
+
+/// Registers the browser, and answers what it needs to connect.
+pub(super) async fn register(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Form(form): Form<Browser>,
+) -> Result<Json<Value>, Failure> {
+    let app = desk.app(&visitor, &form.app).await?.app_id;
+    let client: ClientId = form.client.parse().map_err(|_| no_device())?;
+    if !client.as_str().starts_with("browser-") {
+        return Err(Failure::new(StatusCode::BAD_REQUEST, "a browser is named browser-…"));
+    }
+    let Some(credentials) = &desk.mqtt else {
+        let text = "This program has no MQTT broker for browsers.";
+        return Err(Failure::new(StatusCode::CONFLICT, text));
+    };
+    let index = &desk.core.parts.stores.index;
+    device::put(&**index, &app, client.clone(), DeviceDraft::default()).await?;
+    let logins = AppLogins::of(&app, credentials.clone(), index).await?;
+    let login = logins.issue(&client).await?;
+    Ok(Json(json!({ "client_id": client, "mqtt": login })))
+}
