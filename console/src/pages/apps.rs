@@ -20,7 +20,7 @@ pub(crate) fn list(apps: &[AppView], may_make: bool, now: UnixMillis) -> Markup 
         section class="card" aria-labelledby="list" {
             h2 id="list" { "All apps" }
             @if apps.is_empty() { p class="empty" { "None yet." } } @else {
-                div class="scroll" tabindex="0" role="region" aria-labelledby="list" {
+                div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
                         thead { tr { th { "App" } th { "State" } th class="number" { "Devices" } th class="number" { "Pushes a second" } th class="number" { "Pace" } th { "Made" } } }
                         tbody {
@@ -83,7 +83,7 @@ pub(crate) fn one(app: &AppDetails, accounts: &[AccountView], may: May, now: Uni
                 h2 id="limits" { "Limits" }
                 dl class="facts" {
                     dt { "Pushes a second" } dd { (limit(view.rate_limit)) }
-                    dt { "Pace" } dd { (limit(view.pace)) " devices a second" }
+                    dt { "Devices a second" } dd { (limit(view.pace)) }
                     @if let Some(usage) = usage {
                         dt { "Waiting messages" } dd { (number(usage.waiting)) }
                         dt { "Ledger entries" } dd { (number(usage.ledger_entries)) }
@@ -135,7 +135,7 @@ fn secrets_view(
     html! {
         section class="card" aria-labelledby="secrets" {
             h2 id="secrets" { "Secrets" }
-            div class="scroll" tabindex="0" role="region" aria-labelledby="secrets" {
+            div class="scroll" tabindex="0" role="group" aria-labelledby="secrets" {
                 table {
                     thead { tr { th { "Name" } th { "Valid for" } th { "Made" } th { "Expires" } th { "Last used" } th { span class="sr" { "Change" } } } }
                     tbody {

@@ -29,7 +29,7 @@ pub(crate) fn view(
             @if events.is_empty() {
                 p class="empty" { "No change was recorded yet." }
             } @else {
-                div class="scroll" tabindex="0" role="region" aria-labelledby="list" {
+                div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
                         thead { tr { th { "When" } th { "Who" } th { "What" } th { "Of" } th { "From" } th { "Result" } } }
                         tbody {

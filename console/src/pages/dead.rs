@@ -26,7 +26,7 @@ pub(crate) fn view(
             form method="post" action="/dead-letters" {
                 section class="card" aria-labelledby="list" {
                     h2 id="list" { "Oldest first" }
-                    div class="scroll" tabindex="0" role="region" aria-labelledby="list" {
+                    div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                         table {
                             thead { tr {
                                 @if may_change { th { span class="sr" { "Choose" } } }

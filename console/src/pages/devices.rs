@@ -26,7 +26,7 @@ pub(crate) fn list(apps: &[AppId], app: &AppId, page: &DevicePage) -> Markup {
             @if page.devices.is_empty() {
                 p class="empty" { "No devices. " a href="/try-it" { "Let this browser be one" } "." }
             } @else {
-                div class="scroll" tabindex="0" role="region" aria-labelledby="list" {
+                div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
                         thead { tr { th { "Client id" } th { "Transport" } @for attribute in Attribute::ALL { th { (plain(attribute.name())) } } } }
                         tbody {

@@ -36,7 +36,7 @@ pub(crate) fn view(
             @if page.messages.is_empty() {
                 p class="empty" { "No messages here. " a href={ "/compose?app=" (app) } { "Send one" } "." }
             } @else {
-                div class="scroll" tabindex="0" role="region" aria-labelledby="list" {
+                div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
                         thead { tr {
                             th { "Message" } th { "State" } th { "Accepted" }

@@ -68,7 +68,7 @@ fn queue_figures(queue: &QueueView) -> Markup {
 
 fn table(broadcasts: &[BroadcastView], rates: &Rates, now: UnixMillis) -> Markup {
     html! {
-        div class="scroll" tabindex="0" role="region" aria-labelledby="broadcasts" {
+        div class="scroll" tabindex="0" role="group" aria-labelledby="broadcasts" {
             table {
                 thead { tr {
                     th { "App" } th { "Message" } th { "Progress" } th class="number" { "Sent" }
