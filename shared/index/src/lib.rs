@@ -13,6 +13,7 @@
 //!
 //! The traits:
 //! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
+//! - `audience`: counting an audience with [`Devices`]
 //! - `audit`: [`AuditTrail`]
 //! - `devices`: [`Devices`]
 //! - `dictionaries`: [`DictionarySweeps`]
@@ -24,6 +25,7 @@
 //! registrations).
 
 mod apps;
+mod audience;
 mod audit;
 mod devices;
 mod dictionaries;
@@ -36,6 +38,7 @@ mod usage;
 
 pub use self::{
     apps::{Apps, Pacing, SecretUses},
+    audience::{CountedSlice, count_audience},
     audit::AuditTrail,
     devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned, TransportExtent},
     dictionaries::{
