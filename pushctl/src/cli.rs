@@ -8,10 +8,10 @@ use push_boot::{
 };
 
 use crate::{
-    app::AppCommand, audit::AuditCommand, broker::BrokerCommandArgs, completions::CompletionsArgs,
-    dead::DeadCommand, device::DeviceCommand, doctor::DoctorArgs, key::KeyCommand, man::ManArgs,
-    message::MessageCommand, profile::ProfileCommand, push::PushArgs, server::DATA_DIR,
-    standalone::StandaloneArgs, transfer::MoveArgs,
+    app::AppCommand, audience::AudienceArgs, audit::AuditCommand, broker::BrokerCommandArgs,
+    completions::CompletionsArgs, dead::DeadCommand, device::DeviceCommand, doctor::DoctorArgs,
+    key::KeyCommand, man::ManArgs, message::MessageCommand, profile::ProfileCommand,
+    push::PushArgs, server::DATA_DIR, standalone::StandaloneArgs, transfer::MoveArgs,
 };
 
 /// The operator's tool of the push service, and the whole service in one process.
@@ -71,6 +71,8 @@ pub(crate) enum Command {
     Key(KeyCommand),
     /// Send a push through the HTTP endpoint, or many from a file with --batch
     Push(Box<PushArgs>),
+    /// Count the devices that a push would target, in all, by transport and after each criterion
+    Audience(Box<AudienceArgs>),
     /// Keep servers and secrets for later commands
     #[command(subcommand)]
     Profile(ProfileCommand),

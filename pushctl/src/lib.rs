@@ -6,6 +6,7 @@
 //! and standard input, `output` prints.
 
 pub mod app;
+pub mod audience;
 pub mod audit;
 pub mod broker;
 pub mod cli;
