@@ -125,15 +125,17 @@ impl IndexClient {
         })
     }
 
-    /// Waits for a request like [`ask`](Self::ask), but one that is late is no sign of an outage: it asks for
-    /// much.
+    /// Waits for a request like [`ask`](Self::ask), for at most `limit`, but one that is late is no sign of an outage:
+    /// it asks for much. `late` says so to the caller.
     pub(crate) async fn ask_for_much<T>(
         &self,
         subject: Subject<'_>,
         request: impl Future<Output = Result<T, IndexError>>,
+        limit: Duration,
+        late: &'static str,
     ) -> Result<T, Rejection> {
-        let late = |_| Rejection::Unavailable("the ledger did not answer in time");
-        tokio::time::timeout(self.timeout, request).await.map_err(late)?.map_err(|error| {
+        let late = |_| Rejection::Unavailable(late);
+        tokio::time::timeout(limit, request).await.map_err(late)?.map_err(|error| {
             self.log_failure(subject, &error);
             Rejection::Unavailable(subject.unavailable(false))
         })

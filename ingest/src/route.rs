@@ -22,6 +22,10 @@ pub(crate) enum Route<'a> {
     PushBatch {
         app: Cow<'a, str>,
     },
+    /// `POST /v1/audience/{AppID}`
+    CountAudience {
+        app: Cow<'a, str>,
+    },
     /// `PUT /v1/device/{AppID}/{ClientID}`
     PutDevice(AppResource<'a>),
     GetDevice(AppResource<'a>),
@@ -135,6 +139,10 @@ impl<'a> Route<'a> {
                 _ => Err(Rejection::NoSuchMethod(POST_ONLY)),
             },
             (Some("message"), Some(app), Some(id), None) => Self::message(method, app, id),
+            (Some("audience"), app, None, None) => match *method {
+                Method::POST => Ok(Self::CountAudience { app: decode(app.unwrap_or_default()) }),
+                _ => Err(Rejection::NoSuchMethod(POST_ONLY)),
+            },
             (Some("device"), Some(app), Some(id), None) => {
                 let resource = AppResource { app: decode(app), id: decode(id) };
                 match *method {
@@ -199,7 +207,10 @@ impl<'a> Route<'a> {
 
     pub(crate) fn app(&self) -> Option<&str> {
         match self {
-            Self::Push { app } | Self::PushBatch { app } | Self::ListMessages { app } => Some(app),
+            Self::Push { app }
+            | Self::PushBatch { app }
+            | Self::CountAudience { app }
+            | Self::ListMessages { app } => Some(app),
             Self::PutDevice(of)
             | Self::GetDevice(of)
             | Self::DeleteDevice(of)
@@ -214,6 +225,7 @@ impl<'a> Route<'a> {
         match self {
             Self::Push { .. } => Self::PUSH,
             Self::PushBatch { .. } => "push_batch",
+            Self::CountAudience { .. } => "count_audience",
             Self::PutDevice(_) => "put_device",
             Self::GetDevice(_) => "get_device",
             Self::DeleteDevice(_) => "delete_device",
@@ -347,6 +359,16 @@ mod tests {
         let delete = of(&Method::DELETE, "/v1/message/a");
         assert_eq!(delete, Err(Rejection::NoSuchMethod(LIST_METHODS)));
         assert_eq!(of(&Method::GET, "/v1/message/"), Err(Rejection::NoSuchPath));
+    }
+
+    #[test]
+    fn the_audience_of_an_app_is_counted_with_post_only() {
+        for (path, app) in [("/v1/audience/a", "a"), ("/v1/audience/", ""), ("/v1/audience", "")] {
+            let count = Ok(Route::CountAudience { app: app.into() });
+            assert_eq!(of(&Method::POST, path), count, "{path}");
+            assert_eq!(of(&Method::GET, path), Err(Rejection::NoSuchMethod(POST_ONLY)), "{path}");
+        }
+        assert_eq!(of(&Method::POST, "/v1/audience/a/b"), Err(Rejection::NoSuchPath));
     }
 
     #[test]

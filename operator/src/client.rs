@@ -155,6 +155,20 @@ impl Client {
         tokio::task::spawn_blocking(send).await?
     }
 
+    /// Asks a question about the app, as for the size of an audience. Returns its result, or `None` if the server
+    /// does not know the question.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses the call.
+    pub async fn ask(&self, about: &'static str, body: Vec<u8>) -> anyhow::Result<Option<Value>> {
+        let (client, path) = (self.clone(), format!("/v1/{about}/{}", self.app));
+        let send = move || {
+            let answer = client.send("POST", &path, "application/json", None, &body)?;
+            client.result(&answer)
+        };
+        tokio::task::spawn_blocking(send).await?
+    }
+
     fn result(&self, answer: &Answer) -> anyhow::Result<Option<Value>> {
         if answer.http == 404 {
             return Ok(None);

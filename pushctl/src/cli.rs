@@ -8,9 +8,9 @@ use push_boot::{
 };
 
 use crate::{
-    admin_key::AdminKeyCommand, app::AppCommand, audit::AuditCommand, broker::BrokerCommandArgs,
-    completions::CompletionsArgs, console::ConsoleCommandArgs, dead::DeadCommand,
-    device::DeviceCommand, doctor::DoctorArgs, key::KeyCommand, man::ManArgs,
+    admin_key::AdminKeyCommand, app::AppCommand, audience::AudienceArgs, audit::AuditCommand,
+    broker::BrokerCommandArgs, completions::CompletionsArgs, console::ConsoleCommandArgs,
+    dead::DeadCommand, device::DeviceCommand, doctor::DoctorArgs, key::KeyCommand, man::ManArgs,
     message::MessageCommand, profile::ProfileCommand, push::PushArgs, server::DATA_DIR,
     standalone::StandaloneArgs, transfer::MoveArgs,
 };
@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Key(KeyCommand),
     /// Send a push through the HTTP endpoint, or many from a file with --batch
     Push(Box<PushArgs>),
+    /// Count the devices that a push would target, in all, by transport and after each criterion
+    Audience(Box<AudienceArgs>),
     /// Keep servers and secrets for later commands
     #[command(subcommand)]
     Profile(ProfileCommand),

@@ -7,6 +7,7 @@
 
 pub mod admin_key;
 pub mod app;
+pub mod audience;
 pub mod audit;
 pub mod broker;
 pub mod cli;

@@ -23,7 +23,7 @@ use push_operator::{access::rabbitmq_commands, audit::Actor, device::AppLogins};
 use push_queue::Queue;
 
 use crate::{
-    admin_key, app, audit, broker,
+    admin_key, app, audience, audit, broker,
     cli::{Cli, Command},
     completions, console, dead,
     device::{self, DeviceCommand},
@@ -69,6 +69,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         }
         // These talk to a server, or write down how.
         Command::Push(args) => return push::run(*args, out).await,
+        Command::Audience(args) => return audience::run(*args, out).await,
         Command::Profile(command) => return profile::run(command, out),
         Command::Man(args) => return man::run(&args, &command_line::command::<Cli>(), out),
         Command::Reference => return reference::run(&command_line::command::<Cli>(), out),
@@ -101,6 +102,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
     let (urls, (credentials, seal)) = errors.finish(urls.zip(credentials))?;
     match command {
         Command::Standalone(_)
+        | Command::Audience(_)
         | Command::Broker(_)
         | Command::Console(_)
         | Command::Completions(_)

@@ -7,9 +7,13 @@ import jsonschema_rs
 import schemathesis
 
 DESCRIPTION = json.loads(Path("../../ingest/openapi.json").read_text())
-PUSH = jsonschema_rs.Draft202012Validator(
-    {"$ref": "#/components/schemas/Push", "components": DESCRIPTION["components"]}
-)
+# The bodies that have a condition.
+CONDITIONED = [
+    jsonschema_rs.Draft202012Validator(
+        {"$ref": f"#/components/schemas/{name}", "components": DESCRIPTION["components"]}
+    )
+    for name in ("Push", "AudienceQuestion")
+]
 
 # The hints of a push with the most bytes that each may have.
 HINTS = {"collapse_key": 64, "channel_id": 256, "category": 256, "sound": 256}
@@ -41,7 +45,8 @@ def filter_case(ctx, case):
         if case.body["client_id"] != (case.path_parameters or {}).get("ClientID"):
             return False
     if isinstance(case.body, dict) and isinstance(case.body.get("condition"), dict):
-        if not PUSH.is_valid(case.body) and PUSH.is_valid(with_effect(case.body)):
+        effective = with_effect(case.body)
+        if any(not it.is_valid(case.body) and it.is_valid(effective) for it in CONDITIONED):
             return False
         targeting = case.body["condition"].get("targeting")
         lists = targeting.values() if isinstance(targeting, dict) else []

@@ -14,6 +14,7 @@ use tokio::{
 use super::{
     activity::Activity,
     carriers::Carriers,
+    counts::LastCount,
     device_usage::DeviceUsage,
     message_quotas::{MessageQuotas, MessageUsage, UsageToWrite},
     rate_limit::RateLimits,
@@ -68,6 +69,8 @@ pub(crate) struct CachedApp {
     pub(crate) devices: Arc<DeviceUsage>,
     /// The transports that may carry its messages.
     pub(crate) carriers: Arc<Carriers>,
+    /// Its last count of an audience, and the turn to make one.
+    pub(crate) counts: Arc<LastCount>,
     /// The uses of its secrets.
     pub(crate) activity: Arc<Activity>,
     /// Its pushes, for the metrics.
@@ -104,6 +107,7 @@ impl CachedApp {
         };
         let devices = before.map(|before| Arc::clone(&before.devices)).unwrap_or_default();
         let carriers = before.map(|before| Arc::clone(&before.carriers)).unwrap_or_default();
+        let counts = before.map(|before| Arc::clone(&before.counts)).unwrap_or_default();
         let activity = match before.map(|before| &before.activity) {
             Some(activity) if activity.is_of(&app) => Arc::clone(activity),
             activity => Arc::new(Activity::new(&app, activity.map(|activity| &**activity))),
@@ -122,7 +126,19 @@ impl CachedApp {
             };
             (quotas, usage)
         });
-        Self { app, limits, memory, recalls, lists, messages, devices, carriers, activity, pushes }
+        Self {
+            app,
+            limits,
+            memory,
+            recalls,
+            lists,
+            messages,
+            devices,
+            carriers,
+            counts,
+            activity,
+            pushes,
+        }
     }
 
     /// The refusal of a request that uses up no limit of the app, when it may be answered: no faster than

@@ -7,6 +7,7 @@
 //! - `entry`: what the cache keeps for one App ID;
 //! - `activity`: when its secrets were last used, and how many were wrong;
 //! - `carriers`: which transports may carry its messages;
+//! - `counts`: the turn to count an audience of it, and the last count;
 //! - `device_usage`: how many devices it has, for its quota;
 //! - `message_quotas`: how many of its messages wait, and have ledger entries, for its quotas;
 //! - `recent_keys`: the bodies that its idempotency keys were used for lately;
@@ -18,6 +19,7 @@
 mod activity;
 mod cache;
 mod carriers;
+mod counts;
 mod device_usage;
 mod directory;
 mod entry;

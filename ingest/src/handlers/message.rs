@@ -97,7 +97,8 @@ impl MessageHandler {
         let busy = |_| Rejection::Unavailable("too many lists of messages are asked for");
         let _turn = timeout(self.index.timeout, turn).await.map_err(busy)?;
         let list = list_messages(&*self.index.ledger, &key, &query, now);
-        let page = self.index.ask_for_much(Subject::messages(&caller.app), list).await?;
+        let (subject, late) = (Subject::messages(&caller.app), "the ledger did not answer in time");
+        let page = self.index.ask_for_much(subject, list, self.index.timeout, late).await?;
         success(&page.into_reports(&key, id_key), rate)
     }
 

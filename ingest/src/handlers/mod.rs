@@ -11,12 +11,13 @@
 //! | size | [`RequestBody::read_for`] |
 //! | JSON, fields | [`message`](crate::message) |
 //!
-//! Handlers: `push`, `push_batch`, `device`, `message` (report, list and recall), and
+//! Handlers: `push`, `push_batch`, `audience`, `device`, `message` (report, list and recall), and
 //! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is
 //! files, `openapi.json` and `openapi/` beside `src`, and needs no handler. The handlers share `idempotency`,
 //! `list_query`, `other_call`, `request_span`, `sequence`, `size` and `usage_sync`. `login_report` and
 //! `full_dictionaries` report at intervals what would be too much for each request.
 
+mod audience;
 mod device;
 mod full_dictionaries;
 mod idempotency;
@@ -43,6 +44,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use tracing::Instrument as _;
 
 use self::{
+    audience::AudienceHandler,
     device::DeviceHandler,
     full_dictionaries::FullDictionaries,
     idempotency::IdempotencyKeys,
@@ -74,6 +76,7 @@ use crate::{
 pub(crate) struct Handlers {
     push: Arc<PushHandler>,
     batch: BatchHandler,
+    audiences: AudienceHandler,
     devices: DeviceHandler,
     messages: MessageHandler,
     broker_auth: BrokerAuth,
@@ -132,6 +135,13 @@ impl Handlers {
         Self {
             batch: BatchHandler { pushes: Arc::clone(&push), metrics: Arc::clone(&metrics) },
             push,
+            audiences: AudienceHandler {
+                logins: Arc::clone(&logins),
+                index: Arc::clone(&index),
+                http: Arc::clone(&http),
+                rules: settings.rules,
+                places: Semaphore::new(audience::COUNTS_AT_ONCE),
+            },
             devices: DeviceHandler {
                 logins: Arc::clone(&logins),
                 index: Arc::clone(&index),
@@ -270,6 +280,7 @@ impl Handlers {
             Route::Push { app } => self.push.push(&app, head, body).await,
             // Boxed: its state would be part of every connection.
             Route::PushBatch { app } => Box::pin(self.batch.push(&app, head, body)).await,
+            Route::CountAudience { app } => Box::pin(self.audiences.count(&app, head, body)).await,
             Route::PutDevice(device) => self.devices.put(&device, head, body).await,
             Route::GetDevice(device) => self.devices.get(&device, head).await,
             Route::DeleteDevice(device) => self.devices.delete(&device, head).await,

@@ -259,6 +259,19 @@ impl<'a> Push<'a> {
     }
 }
 
+/// Reads the condition in a body, which may be that of a whole push. Its other fields are not looked at.
+pub(crate) fn read_audience(body: &[u8], rules: Rules) -> Result<Audience, Rejection> {
+    #[derive(Deserialize)]
+    struct Body<'a> {
+        #[serde(borrow)]
+        condition: Option<&'a RawValue>,
+    }
+    let Object(body, _) = read_object::<Body<'_>>(utf8(body)?, "")?;
+    let condition = body.condition.ok_or_else(|| required("condition"))?;
+    let Object(condition, _) = ParsedOrRaw::<Condition<'_>>::parsed(condition, "condition")?;
+    condition.check(rules, &mut Notes::default())
+}
+
 /// Notes the unknown fields of the notification in a body.
 fn note_unknown_in_notification(known: KnownFields, body: &str, notes: &mut Notes) {
     #[derive(Deserialize)]

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use push_model::{
+    audience::AudienceReport,
     ids::MessageId,
     ledger::MessageState,
     report::{Report, ReportPage},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -59,6 +60,17 @@ pub async fn list(
         }
     }
     Ok(all)
+}
+
+/// Counts the devices that a push with this condition would target.
+///
+/// # Errors
+/// If the server refuses the condition, or did not answer.
+pub async fn audience(client: &Client, condition: &Value) -> anyhow::Result<AudienceReport> {
+    let no_counts = || format!("{} answered with no counts", client.server());
+    let body = serde_json::to_vec(&json!({ "condition": condition }))?;
+    let result = client.ask("audience", body).await?.with_context(no_counts)?;
+    serde_json::from_value(result).with_context(no_counts)
 }
 
 /// Shows the ledger of a message.

@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use push_boot::settings::duration;
-use push_model::ids::ClientId;
 use serde_json::{Value, json};
+
+use super::recipients::RecipientArgs;
 
 /// The time to live if none is given.
 const DEFAULT_TTL: Duration = Duration::from_hours(1);
@@ -21,30 +22,8 @@ pub(super) struct ComposeArgs {
     /// A pair for the app, in a data message in place of a notification
     #[arg(long, value_name = "KEY=VALUE", num_args = 1.., value_parser = pair)]
     data: Vec<(String, String)>,
-    /// Send to all devices
-    #[arg(long)]
-    all: bool,
-    /// Send to these devices
-    #[arg(long, value_name = "CLIENT_ID", num_args = 1.., value_delimiter = ',')]
-    to: Vec<ClientId>,
-    /// Send to devices in these countries, such as SG
-    #[arg(long, value_name = "COUNTRY", num_args = 1.., value_delimiter = ',')]
-    country: Vec<String>,
-    /// Send to devices with these languages, such as zh
-    #[arg(long, value_name = "LANGUAGE", num_args = 1.., value_delimiter = ',')]
-    language: Vec<String>,
-    /// Send to devices of these brands
-    #[arg(long, value_name = "BRAND", num_args = 1..)]
-    brand: Vec<String>,
-    /// Send to devices of these models
-    #[arg(long, value_name = "MODEL", num_args = 1..)]
-    model: Vec<String>,
-    /// Send to devices with these Android API levels
-    #[arg(long, value_name = "LEVEL", num_args = 1.., value_delimiter = ',')]
-    os_version: Vec<String>,
-    /// Send to devices with these versions of the app
-    #[arg(long, value_name = "VERSION", num_args = 1..)]
-    app_version: Vec<String>,
+    #[command(flatten)]
+    recipients: RecipientArgs,
     /// Give up after this time; 0s means now or never [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = time_to_live)]
     ttl: Option<Duration>,
@@ -72,18 +51,15 @@ fn time_to_live(text: &str) -> Result<Duration, String> {
 impl ComposeArgs {
     /// Returns the flags that are given, by their names.
     pub(super) fn given(&self) -> Vec<&'static str> {
-        let lists = self.targeting();
         let content = [
             ("--title", self.title.is_some()),
             ("--desc", self.desc.is_some()),
             ("--data", !self.data.is_empty()),
-            ("--all", self.all),
-            ("--to", !self.to.is_empty()),
             ("--ttl", self.ttl.is_some()),
             ("--priority", self.priority.is_some()),
         ];
-        let targeting = lists.into_iter().map(|(_, flag, values)| (flag, !values.is_empty()));
-        content.into_iter().chain(targeting).filter(|of| of.1).map(|of| of.0).collect()
+        let content = content.into_iter().filter(|of| of.1).map(|of| of.0);
+        content.chain(self.recipients.given()).collect()
     }
 
     /// Returns the request body.
@@ -95,7 +71,7 @@ impl ComposeArgs {
         let mut body = json!({
             "type": kind,
             "time_to_live": self.ttl.unwrap_or(DEFAULT_TTL).as_secs(),
-            "condition": self.condition()?,
+            "condition": self.recipients.condition()?,
             name: content,
         });
         if let (Some(priority), Some(fields)) = (&self.priority, body.as_object_mut()) {
@@ -133,46 +109,6 @@ impl ComposeArgs {
                     .to_owned())
             }
         }
-    }
-
-    fn condition(&self) -> Result<Value, String> {
-        let mut targeting = BTreeMap::new();
-        let mut flags = Vec::new();
-        for (name, flag, values) in self.targeting() {
-            if !values.is_empty() {
-                targeting.insert(name, values);
-                flags.push(flag);
-            }
-        }
-        match (self.all, !self.to.is_empty(), flags.first()) {
-            (true, false, None) => Ok(json!({ "type": 0 })),
-            (false, true, None) => Ok(json!({ "type": 2, "client_ids": self.to })),
-            (false, false, Some(_)) => Ok(json!({ "type": 1, "targeting": targeting })),
-            (false, false, None) => {
-                Err("say who gets it: --all, --to CLIENT_ID, or a targeting such as \
-                                         --country SG"
-                    .to_owned())
-            }
-            (true, true, _) => Err("--all and --to: leave out one of them".to_owned()),
-            (true, false, Some(flag)) => {
-                Err(format!("--all and {flag}: all devices, or only some? Leave out one of them"))
-            }
-            (false, true, Some(flag)) => Err(format!(
-                "--to names the devices, so {flag} would have no effect: leave out one of them"
-            )),
-        }
-    }
-
-    /// Returns each list of the targeting: its name, its flag, its values.
-    fn targeting(&self) -> [(&'static str, &'static str, &[String]); 6] {
-        [
-            ("country", "--country", &self.country),
-            ("language", "--language", &self.language),
-            ("brand", "--brand", &self.brand),
-            ("model", "--model", &self.model),
-            ("os_version", "--os-version", &self.os_version),
-            ("app_version", "--app-version", &self.app_version),
-        ]
     }
 }
 
@@ -238,7 +174,7 @@ mod tests {
     #[test]
     fn the_flags_that_are_given_are_known_by_name() {
         let cli = Cli::try_parse_from("test --ttl 5s --brand B --to p".split(' ')).unwrap();
-        assert_eq!(cli.args.given(), ["--to", "--ttl", "--brand"]);
+        assert_eq!(cli.args.given(), ["--ttl", "--to", "--brand"]);
         assert!(Cli::try_parse_from(["test"]).unwrap().args.given().is_empty());
     }
 }

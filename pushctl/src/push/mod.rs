@@ -1,11 +1,12 @@
 //! `pushctl push`: sends one push, from flags or from a file, or with `--batch` a file of them,
 //! through the HTTP endpoint as a backend would.
 //!
-//! - `compose`: a push made from flags
+//! - `compose`: a push made from flags; `recipients`: who gets it
 //! - `batch`: a file of pushes
 
 mod batch;
 mod compose;
+mod recipients;
 
 use std::{
     io::Read,
@@ -20,6 +21,7 @@ use push_boot::{
 use push_model::ids::AppId;
 use serde_json::Value;
 
+pub(crate) use self::recipients::RecipientArgs;
 use self::{
     batch::{BatchRequestOptions, Limits},
     compose::ComposeArgs,
@@ -175,7 +177,8 @@ fn as_dry_run(body: &[u8]) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&body)?)
 }
 
-fn read_body(file: &Path) -> anyhow::Result<Vec<u8>> {
+/// Reads the file of a single push, or its part.
+pub(crate) fn read_body(file: &Path) -> anyhow::Result<Vec<u8>> {
     let mut body = Vec::new();
     let (input, _) = input::open(file)?;
     input

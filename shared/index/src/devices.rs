@@ -15,7 +15,7 @@ use push_model::{
 };
 use push_store::IndexError;
 
-use crate::AttributeSet;
+use crate::{AttributeSet, CountedSlice};
 
 /// Why a device was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -238,6 +238,20 @@ pub trait Devices: Send + Sync {
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError>;
+
+    /// Counts the devices in the next slots of `range` that match, and those that are left after each criterion:
+    /// in as many slots as the index can look at without delaying other callers. The records of devices
+    /// are not read. A device counts for the transport in whose partition a broadcast would find it, and whenever
+    /// it registered.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn count_slice(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+    ) -> Result<CountedSlice, IndexError>;
 
     /// The full records of the next devices of `range`, at most `limit`: for an export.
     ///

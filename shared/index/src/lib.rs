@@ -14,6 +14,7 @@
 //! The traits:
 //! - `admin_keys`: [`AdminKeys`]
 //! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
+//! - `audience`: counting an audience with [`Devices`]
 //! - `audit`: [`AuditTrail`]
 //! - `devices`: [`Devices`]
 //! - `dictionaries`: [`DictionarySweeps`]
@@ -26,6 +27,7 @@
 
 mod admin_keys;
 mod apps;
+mod audience;
 mod audit;
 mod devices;
 mod dictionaries;
@@ -39,6 +41,7 @@ mod usage;
 pub use self::{
     admin_keys::{AdminKeyAdded, AdminKeys},
     apps::{Apps, Pacing, SecretUses},
+    audience::{CountedSlice, count_audience},
     audit::AuditTrail,
     devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned, TransportExtent},
     dictionaries::{

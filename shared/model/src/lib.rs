@@ -30,7 +30,7 @@ pub use self::{
     apps::{app, id_key, pace, secret, transfer, usage},
     devices::{attributes, device, gone, mqtt, registration, slots, targeting},
     messages::{
-        codes, envelope, fingerprint, hints, ledger, message, open_broadcast, plan, progress,
-        report,
+        audience, codes, envelope, fingerprint, hints, ledger, message, open_broadcast, plan,
+        progress, report,
     },
 };

@@ -110,6 +110,7 @@ suite! {
             thousands_of_wanted_values_among_thousands_keep_no_other_app_waiting,
             spellings_that_people_take_for_one_reach_the_same_devices,
             a_slot_range_that_reaches_past_the_devices_ends,
+            an_audience_of_many_slices_is_counted_whole,
             an_app_without_devices_has_nothing_to_scan,
             devices_that_stay_are_seen_once_while_others_come_and_go;
         model:

@@ -2,6 +2,7 @@
 //! write their requests byte by byte, to send what a well-behaved client would never send.
 
 mod answers;
+mod audience;
 mod batch_requests;
 mod devices;
 mod fields;

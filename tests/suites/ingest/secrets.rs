@@ -29,6 +29,7 @@ fn calls() -> Vec<(Request, Scope)> {
     vec![
         (json(Request::new("POST", &push, VALID)), Scope::Push),
         (batch.header("Content-Type", "application/x-ndjson"), Scope::Push),
+        (json(Request::new("POST", &format!("/v1/audience/{APP}"), VALID)), Scope::Read),
         (json(Request::new("PUT", &device, "{}")), Scope::Devices),
         (Request::new("GET", &device, ""), Scope::Devices),
         (Request::new("DELETE", &device, ""), Scope::Devices),

@@ -4,7 +4,11 @@
 
 mod autoscaling;
 
-use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use push_tests::{
     amqp_url,
@@ -260,4 +264,36 @@ async fn what_cannot_be_read_goes_to_the_dead_letters_and_blocks_nothing() {
     assert_eq!(newer.count(), 0, "{dead:?}");
     assert!(worker.stop().await.success());
     queue.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counting_audiences_all_the_time_does_not_hold_up_a_broadcast() {
+    let service = Stack::start(Servers::shared()).await;
+    service.import_crowd(60_000, 0).await;
+    let _worker = service.worker(&SMALL_STEPS).await;
+    let mut took = Vec::new();
+    for counts in [false, true] {
+        let (mut number, begun) = (0, Instant::now());
+        let id = service.push(&everyone()).await;
+        // Each audience is another one, so that none is answered from memory.
+        let count = async {
+            while counts {
+                number += 1;
+                let condition = json!({"type": 1, "targeting": {"model": [format!("m{number}")]}});
+                let body = json!({ "condition": condition });
+                let path = format!("/v1/audience/{APP}");
+                let (http, answer) = service.call_at(0, "POST", &path, &[], &body).await;
+                assert_eq!((http, &answer["result"]["devices"]), (200, &json!(0)), "{answer}");
+            }
+            std::future::pending::<()>().await;
+        };
+        let ledger = tokio::select! {
+            ledger = service.closed(&id) => ledger,
+            () = count => unreachable!("it never ends"),
+        };
+        assert_eq!(ledger["sent"], 60_000, "{ledger}");
+        took.push(begun.elapsed());
+        assert_eq!(counts, number > 2, "{number} counts in {took:?}");
+    }
+    assert!(took[1] < 2 * took[0] + Duration::from_secs(2), "alone, with counts: {took:?}");
 }

@@ -118,3 +118,29 @@ fn what_the_condition_type_does_not_use_has_no_effect() {
         assert!(read(&body).is_ok(), "a notification of data");
     }
 }
+
+#[test]
+fn a_condition_alone_is_read_as_that_of_a_push_with_the_same_errors() {
+    let conditions = [
+        json!({"type": 0}),
+        json!({"type": 1, "targeting": {"country": ["sg", "SG"], "language": ["zh"]}}),
+        json!({"type": 2, "client_ids": ["b", "a", "b"]}),
+        json!({"type": 1, "targeting": {"contry": ["SG"]}}),
+        json!({"type": 1, "targeting": {"country": ["SG", "Singapore"]}}),
+        json!({"type": 2, "client_ids": ["a", "b", "c", "d"]}),
+        json!({"type": 3}),
+        json!({"kind": 0}),
+        json!([0]),
+        json!(null),
+    ];
+    for condition in conditions {
+        let of_push = read(&with("condition", condition.clone())).map(|push| push.audience);
+        for body in [json!({"condition": condition}), json!({"type": "x", "condition": condition})]
+        {
+            assert_eq!(read_audience(body.to_string().as_bytes(), RULES), of_push, "{body}");
+        }
+    }
+    for body in ["", "[]", "{", "{}", "\"condition\""] {
+        assert!(read_audience(body.as_bytes(), RULES).is_err(), "{body}");
+    }
+}

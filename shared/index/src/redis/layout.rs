@@ -80,6 +80,12 @@ pub(super) const fn transport_byte(transport: TransportKind, before: Option<Tran
     before << 4 | (transport.code() + 1)
 }
 
+/// Returns the transport in whose partitions a device with this byte of the transport column is; none for
+/// a free slot.
+pub(super) fn transport_of_byte(byte: u8) -> Option<TransportKind> {
+    TransportKind::from_code((byte & 0xf).checked_sub(1)?)
+}
+
 /// Mean number of devices in a bucket of the map from client id to slot; the same trade-off as for
 /// [`CHUNK_SLOTS`]. With 24, an import of ten million took Redis 44.8 s instead of 39.2.
 pub(super) const BUCKET_LOAD: u32 = 48;

@@ -1,6 +1,6 @@
 //! Pushes, the envelopes on the queue, and the ledger's entries.
 //!
-//! - `message`: an accepted push
+//! - `message`: an accepted push. `audience`: how many devices one would target
 //! - `envelope`: jobs and tasks, as they are encoded on the queue
 //! - `ledger`: an entry, its partitions and outcomes
 //! - `plan`, `progress`: how a broadcast is cut, and how far it is
@@ -10,6 +10,7 @@
 //! - `hints`: what a push asks of the systems that deliver and show it
 //! - `fingerprint`: tells two bodies under one idempotency key apart
 
+pub mod audience;
 pub mod codes;
 pub mod envelope;
 pub mod fingerprint;

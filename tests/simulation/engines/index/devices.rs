@@ -1,7 +1,7 @@
 //! Apps and devices. The worker reads them, and removes those devices that their provider no longer knows.
 
 use async_trait::async_trait;
-use push_index::{Apps, Devices, Put, PutRefused, Scanned, TransportExtent};
+use push_index::{Apps, CountedSlice, Devices, Put, PutRefused, Scanned, TransportExtent};
 use push_model::{
     app::{App, AppKey},
     device::{Device, NoTarget, Target, TransportKind},
@@ -144,6 +144,15 @@ impl Devices for SimIndex {
     ) -> Result<u64, IndexError> {
         self.read(|store| store.matching(range, transport, targeting, registered_by).len() as u64)
             .await
+    }
+
+    async fn count_slice(
+        &self,
+        _: &AppKey,
+        _: SlotRange,
+        _: &Targeting,
+    ) -> Result<CountedSlice, IndexError> {
+        Ok(CountedSlice::default())
     }
 
     async fn list_devices(

@@ -11,12 +11,14 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{Config, TestRunner},
 };
-use push_index::{Index, Put, SweepStep};
+use push_index::{Index, Put, SweepStep, count_audience};
 use push_model::{
     app::AppKey,
     attributes::{Attribute, Attributes},
+    audience::AudienceCounts,
     device::{Device, TransportKind},
     ids::ClientId,
+    message::Audience,
     registration::{
         GoneDevice, RegistrationEpoch, TRANSPORT_CHANGE_KEPT, TransportChange, change_after,
         partition_of,
@@ -52,6 +54,13 @@ struct Known {
     change: Option<TransportChange>,
     /// As an engine said it first.
     epoch: Option<RegistrationEpoch>,
+}
+
+impl Known {
+    /// The transport in whose partitions later broadcasts find it.
+    fn partition(&self) -> TransportKind {
+        self.change.map_or(self.device.transport, |change| change.to)
+    }
 }
 
 /// The devices that are registered.
@@ -105,6 +114,24 @@ impl Model {
                 && targeting.matches(&known.device.attributes)
         });
         meant.map(|known| known.device.client_id.to_string()).collect()
+    }
+
+    /// The counts of an audience, whenever its devices registered.
+    fn counts(&self, targeting: &Targeting) -> AudienceCounts {
+        let mut counts = AudienceCounts::none(targeting);
+        for known in self.devices.values() {
+            let has = |attribute| known.device.attributes.get(attribute);
+            let held = |(attribute, _): &(_, _)| {
+                has(*attribute).is_some_and(|has| targeting.wants(*attribute, has))
+            };
+            let held = targeting.criteria().take_while(held).count();
+            let after_each = &mut counts.after_each_criterion;
+            after_each.iter_mut().take(held).for_each(|after| after.devices += 1);
+            if targeting.matches(&known.device.attributes) {
+                counts.add_devices(known.partition(), 1);
+            }
+        }
+        counts
     }
 }
 
@@ -271,10 +298,11 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             let once: HashSet<_> = all.iter().collect();
             assert_eq!(once.len(), all.len(), "a device is in two partitions, {at}");
             assert_eq!(scan_all(index, app, targeting, *by, *limit).await, sorted(&all), "{at}");
-            let kinds = |known: &Known| {
-                let now = known.change.map_or(known.device.transport, |change| change.to);
-                [Some(now), known.change.map(|change| change.from)]
-            };
+            let audience = Audience::Targeting(targeting.clone());
+            let counts = count_audience(index, app, &audience).await.unwrap();
+            assert_eq!(counts, model.counts(targeting), "{at}");
+            let kinds =
+                |known: &Known| [Some(known.partition()), known.change.map(|change| change.from)];
             let has: HashSet<_> = model.devices.values().flat_map(kinds).flatten().collect();
             let listed: HashSet<_> = extents.iter().map(|extent| extent.transport).collect();
             assert_eq!(listed, has, "{at}");
@@ -284,6 +312,19 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             index.sweep(app, SweepStep::Now).await.unwrap();
         }
         Action::Find(clients) => {
+            let mut named = clients.clone();
+            named.sort_unstable();
+            named.dedup();
+            let registered: Vec<_> =
+                named.iter().filter_map(|client| model.devices.get(client)).collect();
+            let counts = count_audience(index, app, &Audience::Clients(named)).await.unwrap();
+            assert_eq!(counts.devices, registered.len() as u64, "{at}");
+            for transport in TransportKind::ALL {
+                let has = |known: &&&Known| known.device.transport == transport;
+                let expected = registered.iter().filter(has).count() as u64;
+                let counted = counts.by_transport.get(&transport).copied().unwrap_or_default();
+                assert_eq!(counted, expected, "{transport:?} {at}");
+            }
             let targets = index.targets(app, clients).await.unwrap();
             assert_eq!(targets.len(), clients.len(), "{at}");
             for (client, target) in clients.iter().zip(targets) {

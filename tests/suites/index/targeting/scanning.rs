@@ -6,11 +6,12 @@ use std::{
 };
 
 use futures::future::{join, join_all};
-use push_index::{Index, Put};
+use push_index::{Index, Put, count_audience};
 use push_model::{
     app::AppKey,
     attributes::Attribute,
     device::TransportKind,
+    message::Audience,
     slots::SlotRange,
     targeting::{MAX_TARGETING_VALUES, Targeting},
     time::UnixMillis,
@@ -227,6 +228,39 @@ pub(crate) async fn a_slot_range_that_reaches_past_the_devices_ends(index: &dyn 
             index.scan(&key(), past, TransportKind::Mqtt, &targeting, NOW, 100).await.unwrap();
         assert_eq!((scanned.items.len(), scanned.next), (0, None));
     }
+}
+
+pub(crate) async fn an_audience_of_many_slices_is_counted_whole(index: &dyn Index) {
+    let some = |n: u64| {
+        let fields = match n % 4 {
+            0 => &[("country", "SG"), ("brand", "A")][..],
+            1 => &[("country", "SG"), ("transport", "discard")],
+            2 => &[("brand", "A")],
+            _ => &[],
+        };
+        device(&format!("d-{n}"), fields)
+    };
+    // More than twice what SQLite reads at a time.
+    let devices: Vec<_> = (0..20_000).map(some).collect();
+    index.put_devices(&key(), &devices, NOW).await.unwrap();
+
+    let count = async |audience: Audience| count_audience(index, &key(), &audience).await.unwrap();
+    let all = count(Audience::All).await;
+    let by_transport = [(TransportKind::Mqtt, 15_000), (TransportKind::Discard, 5_000)];
+    assert_eq!((all.devices, all.by_transport), (20_000, by_transport.into()));
+    assert_eq!(all.after_each_criterion, []);
+
+    let mut targeting = wanted(Attribute::Country, &["SG"]);
+    targeting.set(Attribute::Brand, vec!["A".into()]);
+    let some = count(Audience::Targeting(targeting)).await;
+    let left: Vec<_> = some.after_each_criterion.iter().map(|after| after.devices).collect();
+    assert_eq!((some.devices, left), (5_000, vec![10_000, 5_000]));
+    assert_eq!(some.by_transport, [(TransportKind::Mqtt, 5_000)].into());
+    let none = count(Audience::Targeting(wanted(Attribute::Model, &["M"]))).await;
+    assert_eq!((none.devices, none.after_each_criterion[0].devices), (0, 0));
+    let removed = AppKey { generation: 9, ..key() };
+    let of_removed = count_audience(index, &removed, &Audience::All).await.unwrap();
+    assert_eq!(of_removed.devices, 0, "another generation has no devices");
 }
 
 pub(crate) async fn an_app_without_devices_has_nothing_to_scan(index: &dyn Index) {

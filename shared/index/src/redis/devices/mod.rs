@@ -41,7 +41,7 @@ use super::{
     dictionary::Moment,
     layout::{ClientHash, SHARDS},
 };
-use crate::{Devices, Put, PutRefused, Scanned, TransportExtent};
+use crate::{CountedSlice, Devices, Put, PutRefused, Scanned, TransportExtent};
 
 /// Removals that are in flight at the same time.
 const REMOVALS_AT_ONCE: usize = 32;
@@ -228,6 +228,15 @@ impl Devices for RedisIndex {
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
         self.count_range(app, range, transport, targeting, registered_by).await
+    }
+
+    async fn count_slice(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+    ) -> Result<CountedSlice, IndexError> {
+        self.count_segment(app, range, targeting).await
     }
 
     async fn list_devices(

@@ -85,13 +85,18 @@ impl Criteria {
 
     /// Returns true if a device row matches.
     pub(super) fn matches(&self, row: &Row<'_>) -> Result<bool, StoreError> {
-        for (attribute, codes) in &self.0 {
+        Ok(self.held_by(row)? == self.0.len())
+    }
+
+    /// Returns how many criteria a device row holds before the first that it does not hold.
+    pub(super) fn held_by(&self, row: &Row<'_>) -> Result<usize, StoreError> {
+        for (held, (attribute, codes)) in self.0.iter().enumerate() {
             match row.get::<_, Option<i64>>(FIRST_CODE + attribute.index())? {
                 Some(code) if codes.has(code) => {}
-                _ => return Ok(false),
+                _ => return Ok(held),
             }
         }
-        Ok(true)
+        Ok(self.0.len())
     }
 }
 

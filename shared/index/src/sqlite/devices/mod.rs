@@ -31,12 +31,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tracing::warn;
 
 use self::{
+    criteria::Criteria,
     dictionary::Decoder,
     register::Registered,
     scan::{COLUMNS, DeviceRow, Filter},
 };
 use super::{SqliteIndex, apps::app_row};
-use crate::{Devices, Put, PutRefused, Scanned, TransportExtent};
+use crate::{CountedSlice, Devices, Put, PutRefused, Scanned, TransportExtent};
 
 /// The most devices that one transaction registers, because other writers of the file wait for it.
 const PUT_DEVICES: usize = 16_384;
@@ -250,6 +251,20 @@ impl Devices for SqliteIndex {
         let read = move |sql: &Connection, app| {
             let filter = Filter::read(&cache, sql, app, transport, &targeting, registered_by)?;
             scan::count(sql, app, range, &filter)
+        };
+        self.read_app(app, read).await
+    }
+
+    async fn count_slice(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+    ) -> Result<CountedSlice, IndexError> {
+        let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
+        let read = move |sql: &Connection, app| {
+            let criteria = Criteria::of(&cache, sql, app, &targeting)?;
+            scan::audience(sql, app, range, &criteria, &targeting)
         };
         self.read_app(app, read).await
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use push_model::{
+    audience::AudienceCounts,
     device::{Device, Target, TransportKind},
     ids::ClientId,
     registration::{Serial, Stamp, TransportChange, partition_of},
@@ -19,13 +20,16 @@ use super::{
     criteria::{Criteria, CriteriaCache, FIRST_CODE},
     dictionary::{Codes, Decoder},
 };
-use crate::{Scanned, TransportExtent};
+use crate::{CountedSlice, Scanned, TransportExtent};
 
 /// The only shard.
 pub(super) const SHARD: u32 = 0;
 
 /// The most devices that one call reads, so that rare matches do not keep a reader for long.
 const MAX_READ: usize = 65_536;
+
+/// The most devices that one slice of a count reads: some milliseconds.
+const COUNTED_AT_ONCE: usize = 8192;
 
 /// The columns of a device, in the order that [`DeviceRow`] reads.
 pub(super) const COLUMNS: &str = "slot, client, born, transport, token, country, language, brand, \
@@ -90,6 +94,14 @@ impl DeviceRow<'_> {
 
     pub(super) fn transport(&self) -> Result<TransportKind, StoreError> {
         transport_of(self.0.get(3)?)
+    }
+
+    /// The transport in whose partitions the device is.
+    fn partition(&self) -> Result<TransportKind, StoreError> {
+        match self.0.get(15)? {
+            Some(partition) => transport_of(partition),
+            None => self.transport(),
+        }
     }
 }
 
@@ -220,6 +232,28 @@ pub(super) fn count(
         next = met.next;
     }
     Ok(count)
+}
+
+/// Counts the next devices of a range that match, and those that are left after each criterion.
+pub(super) fn audience(
+    sql: &Connection,
+    app: i64,
+    range: SlotRange,
+    criteria: &Criteria,
+    targeting: &Targeting,
+) -> Result<CountedSlice, StoreError> {
+    let mut counts = AudienceCounts::none(targeting);
+    let met = scan_slots(sql, app, range, None, COUNTED_AT_ONCE, |found| {
+        let partition = found.partition()?;
+        let held = criteria.held_by(found.0)?;
+        let after_each = &mut counts.after_each_criterion;
+        after_each.iter_mut().take(held).for_each(|after| after.devices += 1);
+        if held == after_each.len() {
+            counts.add_devices(partition, 1);
+        }
+        Ok(Some(()))
+    })?;
+    Ok(CountedSlice { counts, next: met.next })
 }
 
 /// Reads a slot range, or what it has for the partition of a transport, until `take` returned `limit` devices, or [`MAX_READ`] devices were read.

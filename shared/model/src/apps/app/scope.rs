@@ -13,7 +13,7 @@ pub enum Scope {
     Push,
     /// Register, read and remove devices.
     Devices,
-    /// Read what became of messages.
+    /// Read what became of messages, and count audiences.
     Read,
     /// Recall messages.
     Recall,

@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize};
 use self::invisible::{plain, trim};
 
 /// An attribute that a device may have and a push may target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Attribute {
     /// ISO 3166-1 alpha-2, upper case: `CN`.
     Country,

@@ -15,7 +15,7 @@ use push_model::{
 use crate::redis::{
     devices::record::{Codes, Record},
     dictionary::Dictionary,
-    layout::transport_byte,
+    layout::{transport_byte, transport_of_byte},
 };
 
 // The values of a table: single bits, because a scan ORs those that it has seen.
@@ -189,6 +189,12 @@ struct Slots {
 }
 
 impl Slots {
+    /// Keeps those slots that were kept before and are before this one.
+    fn keep_before(&mut self, end: usize) {
+        let kept = &self.left[..self.count];
+        self.count = kept.partition_point(|slot| usize::from(*slot) < end);
+    }
+
     /// Keeps the slots whose value is [`MATCH`]. The loops do not branch on the value, because a
     /// processor cannot predict which slots match.
     fn keep(&mut self, value_of: impl Fn(usize) -> u8) {
@@ -209,6 +215,15 @@ impl Slots {
         }
         self.count = kept;
     }
+}
+
+/// The devices in a range of slots that match, as the columns have them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Those that are left after each criterion and the ones before it.
+    pub(super) after_each: Vec<u64>,
+    /// Those that are left in the end, by their byte of the transport column.
+    pub(super) by_byte: [u64; NARROW],
 }
 
 impl Criteria {
@@ -277,6 +292,37 @@ impl Criteria {
             matching.extend_from_slice(&slots.left[..slots.count]);
         }
         if slots.seen & UNKNOWN_CODE == 0 { Ok(matching) } else { Err(OutdatedTables) }
+    }
+
+    /// Counts the slots that match by their columns: those of the attributes that restrict, without the transport
+    /// column, whose bytes say which slots have a device. A device beyond the end of a column lacks the attribute.
+    pub(super) fn tally(
+        &self,
+        columns: &[Column<'_>],
+        transports: &[u8],
+    ) -> Result<Tally, OutdatedTables> {
+        let reach = u16::try_from(transports.len()).unwrap_or(u16::MAX);
+        let has_device: [u8; NARROW] = std::array::from_fn(|byte| {
+            let kind = u8::try_from(byte).ok().and_then(transport_of_byte);
+            if kind.is_some() { MATCH } else { NO_MATCH }
+        });
+        let mut slots = Slots { all: None, left: [0; BLOCK], count: 0, seen: 0 };
+        let mut tally = Tally { after_each: vec![0; self.tables.len()], by_byte: [0; NARROW] };
+        for from in (0..reach).step_by(BLOCK) {
+            slots.all = Some((from, reach.min(from.saturating_add(BLOCK as u16))));
+            slots.keep(|slot| has_device[usize::from(transports[slot])]);
+            for ((table, column), left) in
+                self.tables.iter().zip(columns).zip(&mut tally.after_each)
+            {
+                slots.keep_before(column.low.len());
+                table.filter(column, &mut slots);
+                *left += slots.count as u64;
+            }
+            for slot in &slots.left[..slots.count] {
+                tally.by_byte[usize::from(transports[usize::from(*slot)])] += 1;
+            }
+        }
+        if slots.seen & UNKNOWN_CODE == 0 { Ok(tally) } else { Err(OutdatedTables) }
     }
 
     /// Returns true if the device with this record matches.

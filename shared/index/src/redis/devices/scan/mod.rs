@@ -17,8 +17,9 @@
 //! - [`columns`] and [`criteria`]: from columns to candidates. [`chunks`]: their records.
 //! - [`compiled`]: criteria that all scans of a broadcast share.
 //! - [`decision`]: decides which of them match, with a dictionary that knows their codes.
-//! - [`count`]: counting the devices that match.
+//! - [`count`]: counting the devices that match. [`audience`]: the same by the columns alone, after each criterion.
 
+mod audience;
 mod chunks;
 mod columns;
 mod compiled;

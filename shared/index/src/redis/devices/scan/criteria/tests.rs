@@ -84,3 +84,24 @@ fn a_device_is_a_candidate_for_the_partitions_that_it_is_in_and_for_those_before
     };
     assert_eq!((of(Mqtt), of(Fcm), of(Apns)), (vec![2, 3], vec![1, 2], vec![]));
 }
+
+#[test]
+fn a_tally_counts_devices_after_each_criterion_and_at_the_end_by_transport() {
+    use TransportKind::{Fcm, Mqtt};
+    let table = |attribute| Table::of(attribute, vec![NO_MATCH, MATCH, NO_MATCH]);
+    let criteria = criteria([table(Attribute::Country), table(Attribute::Brand)]);
+    let (mqtt, fcm) = (transport_byte(Mqtt, None), transport_byte(Fcm, Some(Mqtt)));
+    // The second slot is free, and the last one is beyond the end of the second column.
+    let transports = [mqtt, 0, fcm, mqtt, fcm];
+    let tally = |countries: &[u16], brands: &[u16]| {
+        let planes = [planes(countries), planes(brands)];
+        let columns = planes.each_ref().map(|(low, high)| Column { low, high });
+        criteria.tally(&columns, &transports)
+    };
+    let counted = tally(&[1, 1, 1, 2, 1], &[1, 1, 1, 1]).unwrap();
+    assert_eq!(counted.after_each, [3, 2]);
+    assert_eq!((counted.by_byte[usize::from(mqtt)], counted.by_byte[usize::from(fcm)]), (1, 1));
+    assert_eq!(counted.by_byte.iter().sum::<u64>(), 2);
+    assert_eq!(tally(&[1, 9, 1, 1], &[0, 9, 0, 0, 0]).unwrap().after_each, [3, 0]);
+    assert_eq!(tally(&[9, 1, 1, 1], &[1; 5]), Err(OutdatedTables), "a code of a later device");
+}

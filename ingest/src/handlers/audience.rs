@@ -1,0 +1,85 @@
+//! `POST /v1/audience/{AppID}`: how many devices a push with this condition would target.
+//!
+//! The body is that of a push, of which only `condition` is looked at, and its faults are those of a push.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use hyper::body::Body;
+use push_index::count_audience;
+use push_model::{app::Scope, audience::AudienceReport, time::UnixMillis};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
+
+use super::{
+    media_type::JSON,
+    other_call::{acquire_call, success},
+};
+use crate::{
+    apps::Logins,
+    body::{BodyError, Purpose, RequestBody},
+    head::Head,
+    index_client::{IndexClient, Subject},
+    message::read_audience,
+    rejection::Rejection,
+    reply::Reply,
+    settings::{HttpSettings, Rules},
+};
+
+/// The most audiences that are counted concurrently, of all apps. Each asks the index for one slice at a time.
+pub(super) const COUNTS_AT_ONCE: usize = 2;
+
+/// The time limit of a count: enough for about a hundred million devices.
+const COUNT_TIME: Duration = Duration::from_secs(10);
+
+/// Answers how many devices a push would target.
+#[derive(Debug)]
+pub(super) struct AudienceHandler {
+    pub(super) logins: Arc<Logins>,
+    pub(super) index: Arc<IndexClient>,
+    pub(super) http: Arc<HttpSettings>,
+    pub(super) rules: Rules,
+    /// Has [`COUNTS_AT_ONCE`] permits.
+    pub(super) places: Semaphore,
+}
+
+impl AudienceHandler {
+    pub(super) async fn count(
+        &self,
+        app: &str,
+        head: &Head<'_>,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
+    ) -> Result<Reply, Rejection> {
+        let now = UnixMillis::now();
+        let caller = self.logins.authenticate(app, head, Scope::Read, now).await?;
+        let cached = &caller.cached;
+        let rate = acquire_call(cached).await?;
+        JSON.check(head).map_err(Rejection::MessageMediaType)?;
+        let read =
+            body.read_for(&cached.memory, Purpose::Single, &self.http, BodyError::of_message);
+        let body = read.await?;
+        let audience = read_audience(&body.bytes, self.rules)?;
+
+        let wait = self.index.timeout;
+        let turn = timeout(wait, cached.counts.turn(&audience)).await;
+        let turn = turn.map_err(|_| Rejection::Unavailable("the app counts another audience"))?;
+        let kept = turn.kept(Instant::now());
+        let counts = match kept {
+            Some(counts) => counts,
+            None => {
+                let busy = |_| Rejection::Unavailable("too many audiences are counted");
+                let _place = timeout(wait, self.places.acquire()).await.map_err(busy)?;
+                let key = caller.key();
+                let count = count_audience(&*self.index.index, &key, &audience);
+                let late = "the audience was not counted in time";
+                let subject = Subject::app(&caller.app);
+                let counts = self.index.ask_for_much(subject, count, COUNT_TIME, late).await?;
+                turn.keep(counts.clone(), Instant::now());
+                counts
+            }
+        };
+        success(&AudienceReport::of(counts, cached.app.pace), rate)
+    }
+}

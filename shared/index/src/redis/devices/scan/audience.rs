@@ -1,0 +1,69 @@
+//! Counting an audience by the columns alone: the devices that match, and those that are left after each
+//! criterion.
+
+use push_model::{
+    app::AppKey, audience::AudienceCounts, slots::SlotRange, targeting::Targeting, time::UnixMillis,
+};
+use push_store::IndexError;
+
+use super::{
+    columns::{add_columns, columns_of, split_at_segments},
+    criteria::Tally,
+    decision::Scope,
+};
+use crate::{
+    CountedSlice,
+    redis::{
+        RedisIndex,
+        dictionary::Moment,
+        layout::{SEGMENT_SLOTS, transport_of_byte},
+    },
+};
+
+impl RedisIndex {
+    /// Counts in the first slots of a range: in one segment, so that a request takes at most 32 KiB of each column.
+    pub(in crate::redis::devices) async fn count_segment(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        targeting: &Targeting,
+    ) -> Result<CountedSlice, IndexError> {
+        let Some((from, to)) = split_at_segments(range.from, range.to).next() else {
+            return Ok(CountedSlice::default());
+        };
+        let scope = Scope { app, transport: None, targeting, registered_by: UnixMillis(u64::MAX) };
+        let keys = self.keys.shard(app, range.shard);
+        let criteria = self.criteria(scope).await?;
+        let shape = criteria.get().criteria;
+        let read = Moment::now();
+        let mut pipe = redis::Pipeline::new();
+        add_columns(&mut pipe, &keys, &shape, from, to);
+        let (segment, first) = (from / SEGMENT_SLOTS, from % SEGMENT_SLOTS);
+        let last = first + (to - from) - 1;
+        pipe.cmd("GETRANGE").arg(keys.transports(segment)).arg(first).arg(last);
+        let mut answers = self.read_columns(pipe, &shape).await?;
+        let transports = answers.pop().unwrap_or_default();
+        let columns: Vec<_> = columns_of(&answers, &shape).collect();
+        let tally = self
+            .decide(scope, &criteria, read, |criteria| Ok(criteria.tally(&columns, &transports)?))
+            .await?;
+        Ok(CountedSlice {
+            counts: counts_of(&tally, targeting),
+            next: Some(to).filter(|to| *to < range.to),
+        })
+    }
+}
+
+/// Counts by transport what was tallied by the bytes of the transport column.
+fn counts_of(tally: &Tally, targeting: &Targeting) -> AudienceCounts {
+    let mut counts = AudienceCounts::none(targeting);
+    for (count, after) in counts.after_each_criterion.iter_mut().zip(&tally.after_each) {
+        count.devices = *after;
+    }
+    for (byte, devices) in (0..=u8::MAX).zip(tally.by_byte) {
+        if let Some(transport) = transport_of_byte(byte) {
+            counts.add_devices(transport, devices);
+        }
+    }
+    counts
+}

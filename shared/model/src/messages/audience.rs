@@ -1,0 +1,102 @@
+//! How many devices a push would target: in all, by transport, and after each criterion.
+
+use std::{collections::BTreeMap, num::NonZeroU32};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{attributes::Attribute, device::TransportKind, targeting::Targeting};
+
+/// The number of devices in an audience.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AudienceCounts {
+    /// All of them.
+    pub devices: u64,
+    /// Those of each transport that has any.
+    pub by_transport: BTreeMap<TransportKind, u64>,
+    /// The devices that are left after each criterion, in the order in which they are applied. The last one
+    /// leaves the audience. Empty if nothing restricts.
+    pub after_each_criterion: Vec<CriterionCount>,
+}
+
+/// The devices that are left after a criterion and those before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CriterionCount {
+    /// The attribute that the criterion is about.
+    pub criterion: Attribute,
+    /// The number of devices.
+    pub devices: u64,
+}
+
+impl AudienceCounts {
+    /// Returns the counts of a targeting before any device is counted.
+    pub fn none(targeting: &Targeting) -> Self {
+        let none = |(criterion, _)| CriterionCount { criterion, devices: 0 };
+        let after_each_criterion = targeting.criteria().map(none).collect();
+        Self { after_each_criterion, ..Self::default() }
+    }
+
+    /// Adds devices of this transport to the audience.
+    pub fn add_devices(&mut self, transport: TransportKind, devices: u64) {
+        if devices > 0 {
+            self.devices += devices;
+            *self.by_transport.entry(transport).or_default() += devices;
+        }
+    }
+
+    /// Adds the counts of other devices, by the same criteria.
+    pub fn add(&mut self, others: &Self) {
+        for (transport, devices) in &others.by_transport {
+            self.add_devices(*transport, *devices);
+        }
+        for (sum, other) in self.after_each_criterion.iter_mut().zip(&others.after_each_criterion) {
+            sum.devices += other.devices;
+        }
+    }
+}
+
+/// The answer to the question how many devices a push would target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AudienceReport {
+    /// The counts.
+    #[serde(flatten)]
+    pub counts: AudienceCounts,
+    /// The time in which the app's pace sends to so many devices, in whole seconds; null if the app has no
+    /// pace.
+    pub seconds_at_pace: Option<u64>,
+}
+
+impl AudienceReport {
+    /// Makes the report for an app with this pace.
+    pub fn of(counts: AudienceCounts, pace: Option<NonZeroU32>) -> Self {
+        let seconds_at_pace = pace.map(|pace| counts.devices.div_ceil(u64::from(pace.get())));
+        Self { counts, seconds_at_pace }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_has_one_json_form_and_rounds_the_time_at_a_pace_up() {
+        let mut targeting = Targeting::all_devices();
+        targeting.set(Attribute::OsVersion, vec!["34".into()]);
+        let mut counts = AudienceCounts::none(&targeting);
+        let mut slice = counts.clone();
+        slice.add_devices(TransportKind::Fcm, 3);
+        slice.add_devices(TransportKind::Mqtt, 0);
+        slice.after_each_criterion[0].devices = 3;
+        counts.add(&slice);
+        counts.add(&slice);
+        let report = AudienceReport::of(counts.clone(), NonZeroU32::new(4));
+        let json = serde_json::json!({
+            "devices": 6,
+            "by_transport": { "fcm": 6 },
+            "after_each_criterion": [{ "criterion": "os_version", "devices": 6 }],
+            "seconds_at_pace": 2,
+        });
+        assert_eq!(serde_json::to_value(&report).unwrap(), json);
+        assert_eq!(serde_json::from_value::<AudienceReport>(json).unwrap(), report);
+        assert_eq!(AudienceReport::of(counts, None).seconds_at_pace, None);
+    }
+}
