@@ -37,10 +37,13 @@ async fn each_role_opens_what_it_is_described_for_and_nothing_else(console: &Con
     let all = operations();
     let changes = all.iter().filter(|operation| operation.method != "GET");
     assert!(changes.clone().count() >= 18, "{all:?}");
+    // No more: an address may present few wrong keys.
+    for operation in all.iter().take(5) {
+        assert_eq!(status(console, "pak_wrong", operation, "news").await, 401, "{operation:?}");
+    }
     for operation in &all {
         let needs = roles.iter().position(|role| *role == operation.role).unwrap();
         assert_eq!(status(console, "", operation, "news").await, 401, "{operation:?}");
-        assert_eq!(status(console, "pak_wrong", operation, "news").await, 401, "{operation:?}");
         for (has, key) in keys.iter().enumerate() {
             // What is allowed is not tried with the keys that would change something.
             if operation.method == "GET" || has < needs {
@@ -80,7 +83,7 @@ async fn a_key_of_an_app_opens_that_app_alone_and_lists_show_nothing_else() {
         let own_only = operation.path.contains("{app_id}");
         if own_only {
             assert_eq!(status(&console, &key, &operation, "shop").await, 403, "{operation:?}");
-            assert_eq!(status(&console, &key, &operation, "no such").await, 403, "{operation:?}");
+            assert_eq!(status(&console, &key, &operation, "no%20such").await, 403, "{operation:?}");
         }
     }
     for (method, path) in [("GET", "/keys"), ("POST", "/keys"), ("POST", "/apps")] {
