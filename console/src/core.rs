@@ -8,6 +8,7 @@ use push_index::Index;
 use push_model::{ledger::Retention, time::UnixMillis};
 use push_operator::app::trial::Providers;
 use push_queue::Queue;
+use tokio::sync::Mutex;
 
 use crate::access::Access;
 
@@ -37,12 +38,14 @@ pub struct Core {
     pub parts: Parts,
     /// The keys, and who may do what with them.
     pub access: Access,
+    /// The turn to read the dead letters.
+    pub(crate) dead_letters: Mutex<()>,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts, clock: fn() -> UnixMillis) -> Self {
         let access = Access::new(parts.program, Arc::clone(&parts.stores.index), clock);
-        Self { parts, access }
+        Self { parts, access, dead_letters: Mutex::new(()) }
     }
 
     /// The index.

@@ -5,8 +5,8 @@
 //! form. Long work reports progress as typed events to a callback. Nothing here prints, reads a
 //! command line or knows a terminal, so that another front end than `pushctl` can use it. A
 //! function that changes something takes the [`audit::Actor`] who does it, and appends the change to
-//! the audit trail, except those that register or remove single devices and those that import them: the
-//! trail would be full of them.
+//! the audit trail. Devices are registered, removed and imported without that, because the trail would be full of
+//! them; callers of the admin API, who are people, have forms of these functions that do.
 //!
 //! - `app`: apps, their limits and secrets
 //! - `device`: devices of an app, their logins, import and export

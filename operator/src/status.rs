@@ -49,6 +49,8 @@ pub struct Problem {
 /// What the queue holds.
 #[derive(Debug, Clone, Serialize)]
 pub struct QueueView {
+    /// Product and version of its server.
+    pub server: Option<String>,
     /// Its lanes.
     pub lanes: Vec<LaneView>,
     /// Messages that wait for their time.
@@ -94,15 +96,15 @@ pub struct BroadcastView {
     pub pace: Option<NonZeroU32>,
 }
 
-impl From<QueueCounts> for QueueView {
-    fn from(counts: QueueCounts) -> Self {
+impl QueueView {
+    fn of(counts: QueueCounts, server: Option<String>) -> Self {
         let lane = |lane: Lane| {
             let LaneCounts { ready, consumers, oldest } = counts.lane(lane);
             let (lane, oldest_seconds) = (lane.name(), oldest.as_secs());
             LaneView { lane, ready: *ready, consumers: *consumers, oldest_seconds }
         };
         let lanes = Lane::QUEUES.into_iter().map(lane).collect();
-        Self { lanes, delayed: counts.delayed, dead: counts.dead }
+        Self { server, lanes, delayed: counts.delayed, dead: counts.dead }
     }
 }
 
@@ -114,9 +116,13 @@ pub async fn read(queue: &dyn Queue, stores: &Stores, only: Option<&AppKey>) -> 
     };
     let queue = match only {
         Some(_) => None,
-        None => {
-            queue.counts().await.map(QueueView::from).map_err(|error| note("queue", &error)).ok()
-        }
+        None => match queue.counts().await {
+            Ok(counts) => Some(QueueView::of(counts, queue.describe().await.ok())),
+            Err(error) => {
+                note("queue", &error);
+                None
+            }
+        },
     };
     if let Err(error) = stores.index.ping().await {
         note("index", &error);

@@ -4,7 +4,10 @@
 use anyhow::{bail, ensure};
 use clap::Subcommand;
 use push_index::Index;
-use push_operator::{audit::Actor, dead};
+use push_operator::{
+    audit::Actor,
+    dead::{self, Scope},
+};
 use push_queue::Queue;
 
 use crate::{
@@ -84,7 +87,7 @@ pub async fn run(
             let letters = dead::list(queue, limit).await?;
             let mut table = Table::new(&["ID", "SINCE", "LANE", "BYTES", "REASON"])
                 .without_first(&["BYTES", "LANE"]);
-            for letter in &letters {
+            for letter in letters.iter().map(|letter| &letter.head) {
                 table.row([
                     letter.id.clone(),
                     letter.died_at.map_or("unknown".to_owned(), |at| at.to_string()),
@@ -99,7 +102,7 @@ pub async fn run(
         }
         DeadCommand::Replay(selection) => {
             let ids = selection.ids()?;
-            let done = dead::replay(queue, index, actor, ids).await?;
+            let done = dead::replay(queue, index, actor, Scope::All, ids).await?;
             check_found(ids, done.replayed)?;
             out.result(format!("{} moved back to their lanes", done.replayed), &done)
         }
@@ -113,7 +116,7 @@ pub async fn run(
                 Ok(format!("deletes {}", count(letters, "dead letter")))
             };
             confirmation.ask(loss, out).await?;
-            let done = dead::drop_letters(queue, index, actor, ids).await?;
+            let done = dead::drop_letters(queue, index, actor, Scope::All, ids).await?;
             check_found(ids, done.dropped)?;
             out.result(format!("{} deleted", done.dropped), &done)
         }

@@ -12,6 +12,7 @@
 
 mod clocks;
 mod cluster;
+mod console;
 mod delivery;
 mod docs;
 mod harness;

@@ -46,12 +46,18 @@ pub enum Refused {
     NotSetUp(&'static str),
     /// Too many requests are in work.
     Busy,
-    /// The work took too long; it may have been done in part.
+    /// The work takes too long, and goes on.
     Late,
     /// A fault of the program.
     Broken,
     /// The use case was not done.
     UseCase(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Refused {
+    fn from(error: anyhow::Error) -> Self {
+        Self::UseCase(error)
+    }
 }
 
 impl Refused {
@@ -113,7 +119,7 @@ impl Refused {
             Self::NotSetUp(what) => (*what).to_owned(),
             Self::Busy => "try again: too many requests are in work".to_owned(),
             Self::Late => {
-                "it took too long, and may have been done in part: look before you try again".to_owned()
+                "it takes long, and goes on: look what came of it before you try again".to_owned()
             }
             Self::Broken => "a fault of the program, which its log describes".to_owned(),
             Self::UseCase(error) => format!("{error:#}"),

@@ -8,10 +8,17 @@
 
 mod answer;
 mod apps;
+mod audit;
+mod dead_letters;
+mod devices;
 mod guard;
 mod health;
 mod input;
+mod keys;
+mod messages;
 mod routes;
+mod secrets;
+mod transports;
 
 use std::sync::Arc;
 

@@ -75,12 +75,13 @@ impl Requests {
             let Ok(Ok(place)) = place else { return Refused::Busy.into_response() };
             let work = async move {
                 let _place = place;
-                timeout(REQUEST_TIMEOUT, router.oneshot(request)).await
+                router.oneshot(request).await
             };
-            match tasks.spawn(work).await {
+            // Work that takes longer goes on, so that what it changes is recorded.
+            match timeout(REQUEST_TIMEOUT, tasks.spawn(work)).await {
                 Ok(Ok(Ok(response))) => response,
-                Ok(Err(_)) => Refused::Late.into_response(),
-                Err(error) => {
+                Err(_) => Refused::Late.into_response(),
+                Ok(Err(error)) => {
                     tracing::error!(%error, "a request of the admin API ended badly");
                     Refused::Broken.into_response()
                 }

@@ -15,6 +15,7 @@ use push_index::Index;
 use push_model::{
     app::{App, AppKey},
     attributes::Attribute,
+    audit::{Action, AuditEvent},
     device::{CheckedDevice, Device, DeviceDraft},
     ids::{AppId, ClientId},
     time::UnixMillis,
@@ -24,11 +25,15 @@ use ring::rand::SystemRandom;
 use serde::Serialize;
 
 pub use self::{
-    gone::{Gone, GoneView, gone},
+    gone::{Gone, GonePage, GoneView, gone, gone_page},
     list::{DevicePage, list},
     logins::AppLogins,
 };
-use crate::{app::check_in_service, refusal::Refusal};
+use crate::{
+    app::check_in_service,
+    audit::{Actor, recorded},
+    refusal::Refusal,
+};
 
 /// Devices of one request to the index.
 const REQUEST_DEVICES: usize = 4096;
@@ -109,6 +114,44 @@ pub async fn remove(
         bail!(no_device(app_id, &client_id));
     }
     Ok(DeviceRemoved { removed: client_id })
+}
+
+/// Does the same as [`put`] for a caller of the admin API, whose changes the audit trail has.
+///
+/// # Errors
+/// Those of [`put`], and if it was not recorded.
+pub async fn put_recorded(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: &AppId,
+    client_id: ClientId,
+    draft: DeviceDraft<'_>,
+) -> anyhow::Result<DeviceStored> {
+    let event = event_of_device(actor, Action::DeviceStored, app_id, &client_id);
+    recorded(Some(index), event, put(index, app_id, client_id, draft)).await
+}
+
+/// Does the same as [`remove`] for a caller of the admin API, whose changes the audit trail has.
+///
+/// # Errors
+/// Those of [`remove`], and if it was not recorded.
+pub async fn remove_recorded(
+    index: &dyn Index,
+    actor: &Actor,
+    app_id: &AppId,
+    client_id: ClientId,
+) -> anyhow::Result<DeviceRemoved> {
+    let event = event_of_device(actor, Action::DeviceRemoved, app_id, &client_id);
+    recorded(Some(index), event, remove(index, app_id, client_id)).await
+}
+
+fn event_of_device(
+    actor: &Actor,
+    action: Action,
+    app_id: &AppId,
+    client_id: &ClientId,
+) -> AuditEvent {
+    AuditEvent { client_id: Some(client_id.clone()), ..actor.event_of_app(action, app_id) }
 }
 
 /// Counts the devices of an app.

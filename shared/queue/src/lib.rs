@@ -142,11 +142,31 @@ pub trait Queue: Send + Sync + fmt::Debug {
         reason: &str,
     ) -> Result<(), QueueError>;
 
+    /// Hands the dead letters to `visit`, the oldest first, until it returns false. Few of them are in memory
+    /// at a time.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn visit_dead(
+        &self,
+        visit: &mut (dyn FnMut(DeadLetter) -> bool + Send),
+    ) -> Result<(), QueueError>;
+
     /// The dead letters, oldest first, at most `limit`.
     ///
     /// # Errors
     /// If the server cannot be asked.
-    async fn dead(&self, limit: usize) -> Result<Vec<DeadLetter>, QueueError>;
+    async fn dead(&self, limit: usize) -> Result<Vec<DeadLetter>, QueueError> {
+        let mut letters = Vec::new();
+        if limit > 0 {
+            let mut take = |letter| {
+                letters.push(letter);
+                letters.len() < limit
+            };
+            self.visit_dead(&mut take).await?;
+        }
+        Ok(letters)
+    }
 
     /// Moves dead letters back to the lanes they came from: those named, or all. Returns how
     /// many were moved; one without a known lane stays.

@@ -109,7 +109,10 @@ impl Queue for StubQueue {
         Err(QueueError::Closed)
     }
 
-    async fn dead(&self, _: usize) -> Result<Vec<DeadLetter>, QueueError> {
+    async fn visit_dead(
+        &self,
+        _: &mut (dyn FnMut(DeadLetter) -> bool + Send),
+    ) -> Result<(), QueueError> {
         Err(QueueError::Closed)
     }
 

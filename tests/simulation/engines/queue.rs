@@ -173,8 +173,11 @@ impl Queue for SimQueue {
         self.step(Publish::Dead(lane, reason.to_owned())).await
     }
 
-    async fn dead(&self, _: usize) -> Result<Vec<DeadLetter>, QueueError> {
-        Ok(Vec::new())
+    async fn visit_dead(
+        &self,
+        _: &mut (dyn FnMut(DeadLetter) -> bool + Send),
+    ) -> Result<(), QueueError> {
+        Ok(())
     }
 
     async fn replay_dead(&self, _: Option<&[String]>) -> Result<u64, QueueError> {

@@ -55,6 +55,10 @@ suite! {
             what_several_programs_count_is_added_up,
             hours_that_are_over_are_dropped,
             the_usage_of_a_removed_app_is_gone_and_none_is_counted_later;
+        admin_keys:
+            a_key_is_found_by_its_digest_until_it_is_removed,
+            keys_are_listed_by_name_with_the_latest_use,
+            there_are_no_more_keys_than_are_allowed;
         audit:
             events_are_listed_the_newest_first_as_they_were_appended,
             no_more_than_the_newest_events_are_kept;

@@ -70,8 +70,11 @@ impl Queue for ScriptedQueue {
         Err(QueueError::Closed)
     }
 
-    async fn dead(&self, _: usize) -> Result<Vec<DeadLetter>, QueueError> {
-        Ok(Vec::new())
+    async fn visit_dead(
+        &self,
+        _: &mut (dyn FnMut(DeadLetter) -> bool + Send),
+    ) -> Result<(), QueueError> {
+        Ok(())
     }
 
     async fn replay_dead(&self, _: Option<&[String]>) -> Result<u64, QueueError> {

@@ -263,8 +263,11 @@ impl Queue for AmqpQueue {
         self.publisher.publish(self.names().dead_letter_address(), payload, headers).await
     }
 
-    async fn dead(&self, limit: usize) -> Result<Vec<DeadLetter>, QueueError> {
-        dead_letters::list(&self.control, limit).await
+    async fn visit_dead(
+        &self,
+        visit: &mut (dyn FnMut(DeadLetter) -> bool + Send),
+    ) -> Result<(), QueueError> {
+        dead_letters::visit(&self.control, visit).await
     }
 
     async fn replay_dead(&self, only: Option<&[String]>) -> Result<u64, QueueError> {

@@ -8,19 +8,23 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::schema::{Lanes, execute};
 use crate::DeadLetter;
 
-/// The oldest dead letters of a namespace, at most `limit`.
+/// The dead letters of a namespace after `after`, oldest first, at most `limit`, and the id of the last one.
 pub(super) fn list(
     sql: &Connection,
     lanes: &Lanes,
+    after: i64,
     limit: usize,
-) -> Result<Vec<DeadLetter>, StoreError> {
+) -> Result<(Vec<DeadLetter>, Option<i64>), StoreError> {
     let statement =
         "SELECT dead.id, lane, reason, died_at, payload FROM dead JOIN body ON body.id = body
-        WHERE lane IN (?1, ?2) ORDER BY dead.id LIMIT ?3";
+        WHERE lane IN (?1, ?2) AND dead.id > ?3 ORDER BY dead.id LIMIT ?4";
     let [jobs, tasks] = lanes.ids();
+    let mut last = None;
     let letter = |row: &Row<'_>| {
+        let id: i64 = row.get(0)?;
+        last = Some(id);
         Ok(DeadLetter {
-            id: row.get::<_, i64>(0)?.to_string(),
+            id: id.to_string(),
             lane: lanes.lane(row.get(1)?),
             reason: row.get(2)?,
             died_at: Some(UnixMillis(row.get::<_, i64>(3)?.unsigned_abs())),
@@ -29,7 +33,9 @@ pub(super) fn list(
     };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = sql.prepare_cached(statement)?;
-    Ok(statement.query_map(params![jobs, tasks, limit], letter)?.collect::<Result<_, _>>()?)
+    let rows = statement.query_map(params![jobs, tasks, after, limit], letter)?;
+    let letters = rows.collect::<Result<_, _>>()?;
+    Ok((letters, last))
 }
 
 /// The id of the newest dead letter; 0 if there is none.

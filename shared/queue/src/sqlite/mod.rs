@@ -49,6 +49,8 @@ use super::{
     Consumer, DeadLetter, DiskUse, Lane, MAX_DELAY, Queue, QueueCounts, QueueError, ReaderUse,
 };
 
+/// Dead letters that are in memory at a time while they are listed.
+const DEAD_READ: usize = 16;
 /// Dead letters to move or delete in one transaction.
 const DEAD_GROUP: usize = 256;
 
@@ -197,9 +199,20 @@ impl Queue for SqliteQueue {
         Ok(self.shared.database.write(write).await?)
     }
 
-    async fn dead(&self, limit: usize) -> Result<Vec<DeadLetter>, QueueError> {
-        let lanes = self.shared.lanes;
-        Ok(self.shared.database.read(move |sql| dead_letters::list(sql, &lanes, limit)).await?)
+    async fn visit_dead(
+        &self,
+        visit: &mut (dyn FnMut(DeadLetter) -> bool + Send),
+    ) -> Result<(), QueueError> {
+        let (lanes, mut after) = (self.shared.lanes, 0);
+        loop {
+            let read = move |sql: &Connection| dead_letters::list(sql, &lanes, after, DEAD_READ);
+            let (letters, last) = self.shared.database.read(read).await?;
+            let Some(last) = last else { return Ok(()) };
+            after = last;
+            if !letters.into_iter().all(&mut *visit) {
+                return Ok(());
+            }
+        }
     }
 
     async fn replay_dead(&self, only: Option<&[String]>) -> Result<u64, QueueError> {

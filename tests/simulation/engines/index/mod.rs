@@ -10,12 +10,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use push_index::{
-    AuditTrail, DictionarySweeps, GoneDevices, MessageUsage, Pacing, RemovedPage, SecretUses,
+    AdminKeyAdded, AdminKeys, AuditTrail, DictionarySweeps, GoneDevices, MessageUsage, Pacing,
+    RemovedPage, SecretUses,
 };
 use push_model::{
+    admin_key::{AdminKey, KeyDigest, UsedAdminKey},
     app::AppKey,
     audit::AuditEvent,
     gone::GoneReports,
+    ids::SecretName,
     ledger::AdvanceOutcome,
     pace::{Acquire, Grant},
     time::UnixMillis,
@@ -213,6 +216,29 @@ impl MessageUsage for SimIndex {
 
     async fn usage(&self, _: &AppKey) -> Result<Vec<(UsageHour, UsageCounts)>, IndexError> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl AdminKeys for SimIndex {
+    async fn add_admin_key(&self, _: &AdminKey) -> Result<AdminKeyAdded, IndexError> {
+        Ok(AdminKeyAdded::TooMany)
+    }
+
+    async fn admin_key(&self, _: &KeyDigest) -> Result<Option<AdminKey>, IndexError> {
+        Ok(None)
+    }
+
+    async fn admin_keys(&self) -> Result<Vec<UsedAdminKey>, IndexError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_admin_key(&self, _: &SecretName) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+
+    async fn note_admin_key_use(&self, _: &AdminKey, _: UnixMillis) -> Result<(), IndexError> {
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Head;
+use crate::app::AppKey;
 
 #[derive(Deserialize)]
 struct Headed {
@@ -36,9 +37,47 @@ pub fn first_head_of_envelope(envelope: &[u8]) -> Option<Head> {
     serde_json::from_str(first.get()).ok().map(|Headed { payload }| payload)
 }
 
+/// The app that an envelope of either lane is about. None if it is about several, cannot be read, or is
+/// compressed.
+pub fn app_of_envelope(envelope: &[u8]) -> Option<AppKey> {
+    #[derive(Deserialize)]
+    struct Owned {
+        payload: Head,
+        #[serde(default)]
+        app_generation: u64,
+    }
+    let Unread { jobs, job } = serde_json::from_slice(envelope).ok()?;
+    let mut all = jobs.into_iter().chain(job).map(|job| {
+        let Owned { payload, app_generation } = serde_json::from_str(job.get()).ok()?;
+        Some(AppKey { id: payload.app_id, generation: app_generation })
+    });
+    let first = all.next()??;
+    all.all(|other| other.as_ref() == Some(&first)).then_some(first)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_envelope_belongs_to_an_app_if_all_its_jobs_do() {
+        let job = |app: &str, generation: u64| {
+            format!(
+                r#"{{"payload":{{"message_id":"0192f0c1-2345-7abc-8def-0123456789ac","app_id":"{app}",
+                "accepted_at":1,"expires_at":2}},"app_generation":{generation}}}"#
+            )
+        };
+        let of = |jobs: &[String]| {
+            app_of_envelope(format!(r#"{{"v":1,"jobs":[{}]}}"#, jobs.join(",")).as_bytes())
+        };
+        assert_eq!(of(&[job("a", 2), job("a", 2)]).unwrap().to_string(), "a@2");
+        for mixed in [vec![], vec![job("a", 0), job("b", 0)], vec![job("a", 0), job("a", 1)]] {
+            assert_eq!(of(&mixed), None);
+        }
+        assert_eq!(of(&[job("a", 0), r#"{"payload":1}"#.to_owned()]), None);
+        let task = include_bytes!("../../../tests/golden/task-v1.json");
+        assert_eq!(app_of_envelope(task).unwrap().id.as_str(), "demo");
+    }
 
     #[test]
     fn an_envelope_of_which_no_more_can_be_read_still_says_which_message_it_is_about() {

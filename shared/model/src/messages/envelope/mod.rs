@@ -26,7 +26,7 @@ use serde::Deserialize;
 
 pub use self::{
     compressed::compress,
-    first::{first_head, first_head_of_envelope},
+    first::{app_of_envelope, first_head, first_head_of_envelope},
     job::{Head, Job},
     jobs::{
         JobResult, decode_job_envelope, encode_alone, encode_job_envelope, encode_jobs, join_job,

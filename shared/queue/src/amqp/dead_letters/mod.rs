@@ -28,24 +28,25 @@ pub(super) enum Action<'a> {
     Drop,
 }
 
-/// The oldest letters.
-pub(super) async fn list(
+/// Hands the letters to `visit`, the oldest first, until it returns false.
+pub(super) async fn visit(
     control: &ControlConnection,
-    limit: usize,
-) -> Result<Vec<DeadLetter>, QueueError> {
+    visit: &mut (dyn FnMut(DeadLetter) -> bool + Send),
+) -> Result<(), QueueError> {
     let mut browse = begin(control).await?;
-    let result = read_first(&mut browse, limit).await;
+    let result = visit_all(&mut browse, visit).await;
     finish(browse, result).await
 }
 
-async fn read_first(browse: &mut Browse<'_>, limit: usize) -> Result<Vec<DeadLetter>, QueueError> {
-    let mut letters = Vec::new();
+async fn visit_all(
+    browse: &mut Browse<'_>,
+    visit: &mut (dyn FnMut(DeadLetter) -> bool + Send),
+) -> Result<(), QueueError> {
+    let mut goes_on = true;
     while let Some(message) = browse.next().await? {
-        if letters.len() < limit {
-            letters.push(read(message));
-        }
+        goes_on = goes_on && visit(read(message));
     }
-    Ok(letters)
+    Ok(())
 }
 
 /// Acts on the letters with these ids, or on all. Returns how many were moved or deleted.
