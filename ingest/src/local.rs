@@ -6,9 +6,11 @@ use std::{convert::Infallible, io, net::Ipv4Addr, sync::Arc};
 use bytes::Bytes;
 use http::Method;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Body;
 use push_boot::engines::Stores;
-use push_model::ids::AppId;
+use push_model::{audience::AudienceReport, ids::AppId};
 use push_queue::Queue;
+use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::{
@@ -62,10 +64,22 @@ impl LocalPushes {
             stream_head: None,
             has_span: false,
         };
-        let mut body = Full::new(body).map_err(|never: Infallible| -> io::Error { match never {} });
+        let mut body = body_of(body);
         let reply: Reply = self.handlers.push_locally(app, &head, &mut body).await;
         let (head, body) = reply.into_http2();
         LocalAnswer { status: head.status().as_u16(), body }
+    }
+
+    /// Counts the devices that a push would target: the result, or the text of the refusal.
+    ///
+    /// # Errors
+    /// If the condition is wrong, or the index does not count now.
+    pub async fn audience(&self, app: &AppId, push: Bytes) -> Result<AudienceReport, String> {
+        let mut body = body_of(push);
+        let reply = self.handlers.count_locally(app, &mut body).await;
+        let (head, body) = reply.into_http2();
+        let answer: Answer = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        answer.result.filter(|_| head.status().is_success()).ok_or(answer.message)
     }
 
     /// Keeps the counts of messages that quotas need. Runs until it is dropped.
@@ -78,4 +92,15 @@ impl LocalPushes {
     pub async fn finish(&self, deadline: Instant) {
         self.publisher.finish(deadline).await;
     }
+}
+
+/// An answer about an audience.
+#[derive(Deserialize)]
+struct Answer {
+    message: String,
+    result: Option<AudienceReport>,
+}
+
+fn body_of(bytes: Bytes) -> impl Body<Data = Bytes, Error = io::Error> + Unpin {
+    Full::new(bytes).map_err(|never: Infallible| match never {})
 }

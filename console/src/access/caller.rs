@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use push_model::{
-    admin_key::{AdminKey, AdminKeyText, KeyDigest, Role},
+    admin_key::{AdminKey, KeyDigest, Role},
     app::AppKey,
     ids::{AppId, SecretName},
     time::UnixMillis,
@@ -37,14 +37,14 @@ impl Caller {
     }
 
     /// Someone at the terminal of the program: an administrator, with a key that nobody else can have.
-    pub(super) fn of_terminal(address: IpAddr, program: &'static str) -> Self {
+    pub(super) fn of_terminal(sha256: KeyDigest, address: IpAddr, program: &'static str) -> Self {
         let key = AdminKey {
             name: SecretName::terminal(),
             role: Role::Admin,
             app: None,
             generation: 0,
             made_at: UnixMillis::now(),
-            sha256: KeyDigest::of(&AdminKeyText::generate()),
+            sha256,
         };
         Self { key, address, program }
     }
@@ -98,6 +98,8 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
+    use push_model::admin_key::AdminKeyText;
+
     use super::*;
 
     fn caller(role: Role, app: Option<&str>) -> Caller {

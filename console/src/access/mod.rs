@@ -21,7 +21,7 @@ use std::{
 use push_boot::audit::{FailedLogins, log_failed_logins};
 use push_index::Index;
 use push_model::{
-    admin_key::{AdminKey, KeyDigest, MAX_ADMIN_KEYS, hour_of_use},
+    admin_key::{AdminKey, AdminKeyText, KeyDigest, MAX_ADMIN_KEYS, hour_of_use},
     time::UnixMillis,
 };
 use push_operator::admin_key;
@@ -43,6 +43,8 @@ pub struct Access {
     index: Arc<dyn Index>,
     clock: fn() -> UnixMillis,
     failed: FailedAttempts,
+    /// Stands for the key of someone at the terminal, which nobody has.
+    terminal: KeyDigest,
     /// The number of wrong keys since they were last logged.
     unlogged: AtomicU64,
     /// Keys that were right, each with the hour of use that the index knows.
@@ -56,7 +58,8 @@ impl Access {
         clock: fn() -> UnixMillis,
     ) -> Self {
         let (failed, unlogged) = (FailedAttempts::new(Instant::now()), AtomicU64::new(0));
-        Self { program, index, clock, failed, unlogged, known: Mutex::default() }
+        let terminal = KeyDigest::of(&AdminKeyText::generate());
+        Self { program, index, clock, failed, terminal, unlogged, known: Mutex::default() }
     }
 
     /// Finds the caller that presents this key from this address. The index is asked each time, so a key that was
@@ -103,7 +106,7 @@ impl Access {
 
     /// The caller who opened the link that the program printed on its terminal.
     pub fn of_terminal(&self, address: IpAddr) -> Caller {
-        Caller::of_terminal(address, self.program)
+        Caller::of_terminal(self.terminal, address, self.program)
     }
 
     /// Writes to the log how many wrong keys were presented since the last time.

@@ -36,14 +36,16 @@ pub(crate) fn view(
                             @for event in events {
                                 tr {
                                     td class="nowrap" { (ago(event.at, now)) }
-                                    td { (event.user.as_deref().unwrap_or("unknown")) }
+                                    td { (who(event)) }
                                     td { (plain(&event.action)) }
                                     td {
                                         @if let Some(app) = &event.app { (app) }
                                         @if let Some(secret) = &event.secret { " secret " (secret) }
+                                        @if let Some(key) = &event.admin_key { "key " (key) }
+                                        @if let Some(client) = &event.client_id { " " span class="id" { (client) } }
                                         @if let Some(message) = &event.message { " " span class="id" { (message) } }
                                     }
-                                    td { (event.program) @if let Some(host) = &event.host { " on " (host) } }
+                                    td { (event.program) @if let Some(address) = &event.address { " from " (address) } @else if let Some(host) = &event.host { " on " (host) } }
                                     td { @if event.done { (tag(Mood::Good, "done")) } @else { (tag(Mood::Bad, "not done")) } }
                                 }
                             }
@@ -55,4 +57,9 @@ pub(crate) fn view(
             (next_page(next, "/audit", &[("app", app)]))
         }
     }
+}
+
+fn who(event: &AuditEvent) -> &str {
+    let key = event.key.as_ref().map(|key| key.as_str());
+    key.or(event.user.as_deref()).unwrap_or("unknown")
 }

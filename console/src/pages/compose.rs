@@ -1,7 +1,9 @@
 //! Composes a push: the form, and beside it the request, its audience and a picture of it.
 
+use std::time::Duration;
+
 use maud::{Markup, html};
-use push_model::ids::AppId;
+use push_model::{audience::AudienceReport, ids::AppId};
 use serde_json::Value;
 
 use super::{
@@ -19,16 +21,7 @@ pub(crate) struct Preview {
     pub(crate) refused: Option<String>,
     pub(crate) warnings: Vec<String>,
     /// The audience; the reason if it was not counted.
-    pub(crate) audience: Option<Result<AudienceView, String>>,
-}
-
-/// The devices that a push would reach.
-#[derive(Debug, Clone)]
-pub(crate) struct AudienceView {
-    pub(crate) devices: u64,
-    pub(crate) by_transport: Vec<(String, u64)>,
-    pub(crate) after_each_criterion: Vec<(String, u64)>,
-    pub(crate) seconds_at_pace: Option<f64>,
+    pub(crate) audience: Option<Result<AudienceReport, String>>,
 }
 
 /// The page.
@@ -187,16 +180,22 @@ pub(crate) fn beside(app: &AppId, draft: &Draft, preview: &Preview, server: &str
     }
 }
 
-fn audience_view(audience: &AudienceView) -> Markup {
+fn audience_view(audience: &AudienceReport) -> Markup {
+    let counts = &audience.counts;
     html! {
-        p { strong { (counted(audience.devices, "device")) }
+        p {
+            strong { (counted(counts.devices, "device")) }
             @if let Some(seconds) = audience.seconds_at_pace {
-                ", " (duration(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)))) " at the pace of the app"
+                ", " (duration(Duration::from_secs(seconds))) " at the pace of the app"
             }
         }
         dl class="facts" {
-            @for (criterion, left) in &audience.after_each_criterion { dt { "after " (plain(criterion)) } dd { (number(*left)) } }
-            @for (transport, devices) in &audience.by_transport { dt { (transport) } dd { (number(*devices)) } }
+            @for count in &counts.after_each_criterion {
+                dt { "after " (plain(count.criterion.name())) } dd { (number(count.devices)) }
+            }
+            @for (transport, devices) in &counts.by_transport {
+                dt { "over " (transport.name()) } dd { (number(*devices)) }
+            }
         }
     }
 }
@@ -232,7 +231,8 @@ pub(crate) fn review(
     server: &str,
 ) -> Markup {
     let request = preview.request.to_string();
-    let devices = preview.audience.as_ref().and_then(|of| of.as_ref().ok()).map(|of| of.devices);
+    let devices =
+        preview.audience.as_ref().and_then(|of| of.as_ref().ok()).map(|of| of.counts.devices);
     html! {
         h1 { "Send this push?" }
         div class="card" {

@@ -8,6 +8,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Redirect, Response},
 };
+use maud::Markup;
 use push_model::{
     app::Scopes,
     device::TransportKind,
@@ -71,37 +72,27 @@ pub(super) async fn dead_letters(
     State(desk): State<Arc<Desk>>,
     Extension(visitor): Who,
     Form(fields): Form<Vec<(String, String)>>,
-) -> Done {
-    visitor.sees_all()?;
+) -> Page {
     let (ids, action) = letters(fields);
     let chosen = counted(ids.len() as u64, "dead letter");
     let page = match action.as_str() {
-        "replay" if ids.is_empty() => return Ok(nothing_chosen(&visitor)),
-        "drop" if ids.is_empty() => return Ok(nothing_chosen(&visitor)),
-        "replay" => {
-            let index = Some(&*desk.core.parts.stores.index);
-            let done =
-                dead::replay(&*desk.core.parts.queue, index, &visitor.actor(), Some(&ids)).await?;
-            notice("Replayed", Mood::Good, &counted(done.replayed, "dead letter"))
+        "replay" | "drop" if ids.is_empty() => {
+            notice("Dead letters", Mood::Warn, "Choose at least one.")
         }
+        "replay" => desk.settle(&visitor, "replay", Some(ids)).await?,
         "drop" => ask("Drop dead letters", &format!("{chosen} will be lost."), "drop", &ids),
         "replay-all" => {
             ask("Replay all dead letters", "All of them return to their queues.", "replay", &[])
         }
         "drop-all" => ask("Drop all dead letters", "All of them will be lost.", "drop", &[]),
-        _ => return Err(Failure::new(StatusCode::BAD_REQUEST, "no such action")),
+        _ => return Err(bad(&"no such action")),
     };
-    Ok(visitor.page("Dead letters", Section::DeadLetters, &page).into_response())
+    Ok(visitor.page("Dead letters", Section::DeadLetters, &page))
 }
 
-fn nothing_chosen(visitor: &Caller) -> Response {
-    let page = notice("Dead letters", Mood::Warn, "Choose at least one.");
-    visitor.page("Dead letters", Section::DeadLetters, &page).into_response()
-}
-
-fn ask(title: &str, lost: &str, action: &str, ids: &[String]) -> maud::Markup {
-    let ids: Vec<_> = ids.iter().map(|id| ("id", id.as_str())).collect();
-    let hidden: Vec<_> = ids.into_iter().chain([("action", action)]).collect();
+fn ask(title: &str, lost: &str, action: &str, ids: &[String]) -> Markup {
+    let ids = ids.iter().map(|id| ("id", id.as_str()));
+    let hidden: Vec<_> = ids.chain([("action", action)]).collect();
     confirm(title, lost, "/dead-letters/confirmed", &hidden, action, "/dead-letters")
 }
 
@@ -123,38 +114,42 @@ pub(super) async fn dead_letters_confirmed(
     Extension(visitor): Who,
     Form(fields): Form<Vec<(String, String)>>,
 ) -> Page {
-    visitor.sees_all()?;
-    let typed =
-        fields.iter().find(|(name, _)| name == "confirm").map(|(_, word)| word.trim().to_owned());
+    let typed = fields.iter().find(|(name, _)| name == "confirm");
+    let typed = typed.map(|(_, word)| word.trim().to_owned());
     let (ids, action) = letters(fields);
     if typed.as_deref() != Some(action.as_str()) {
-        return Err(Failure::new(
-            StatusCode::BAD_REQUEST,
-            "The word does not match: nothing was done.",
-        ));
+        return Err(bad(&"The word does not match: nothing was done."));
     }
-    let (index, ids) =
-        (Some(&*desk.core.parts.stores.index), Some(ids).filter(|ids| !ids.is_empty()));
-    let page = match action.as_str() {
-        "drop" => {
-            let done = dead::drop_letters(
-                &*desk.core.parts.queue,
-                index,
-                &visitor.actor(),
-                ids.as_deref(),
-            )
-            .await?;
-            notice("Dropped", Mood::Good, &counted(done.dropped, "dead letter"))
-        }
-        "replay" => {
-            let done =
-                dead::replay(&*desk.core.parts.queue, index, &visitor.actor(), ids.as_deref())
-                    .await?;
-            notice("Replayed", Mood::Good, &counted(done.replayed, "dead letter"))
-        }
-        _ => return Err(Failure::new(StatusCode::BAD_REQUEST, "no such action")),
-    };
+    let ids = Some(ids).filter(|ids| !ids.is_empty());
+    let page = desk.settle(&visitor, &action, ids).await?;
     Ok(visitor.page("Dead letters", Section::DeadLetters, &page))
+}
+
+impl Desk {
+    /// Replays or drops those dead letters that the visitor sees: these, or all.
+    async fn settle(
+        &self,
+        visitor: &Caller,
+        action: &str,
+        ids: Option<Vec<String>>,
+    ) -> Result<Markup, Failure> {
+        let (queue, index, actor) = (self.core.queue(), Some(self.core.index()), visitor.actor());
+        let own = visitor.app();
+        let scope = own.as_ref().map_or(dead::Scope::All, dead::Scope::Only);
+        let ids = dead::select(queue, scope, ids).await?;
+        let (title, count) = match action {
+            "replay" => {
+                let done = dead::replay(queue, index, &actor, scope, ids.as_deref()).await?;
+                ("Replayed", done.replayed)
+            }
+            "drop" => {
+                let done = dead::drop_letters(queue, index, &actor, scope, ids.as_deref()).await?;
+                ("Dropped", done.dropped)
+            }
+            _ => return Err(bad(&"no such action")),
+        };
+        Ok(notice(title, Mood::Good, &counted(count, "dead letter")))
+    }
 }
 
 #[derive(Deserialize)]

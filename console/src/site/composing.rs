@@ -81,7 +81,8 @@ pub(super) async fn review(
 
 /// Returns true if a push reaches many devices, or nobody knows how many.
 fn needs_typing(preview: &Preview) -> bool {
-    let devices = preview.audience.as_ref().and_then(|of| of.as_ref().ok()).map(|of| of.devices);
+    let devices =
+        preview.audience.as_ref().and_then(|of| of.as_ref().ok()).map(|of| of.counts.devices);
     devices.is_none_or(|devices| devices >= TYPED_FROM)
 }
 
@@ -172,7 +173,11 @@ impl Desk {
             Ok(answer) => (None, texts(&answer)),
             Err(error) => (Some(error), Vec::new()),
         };
-        Preview { request, refused, warnings, audience: None }
+        let audience = match &refused {
+            Some(_) => None,
+            None => Some(self.pushes.audience(app, Bytes::from(request.to_string())).await),
+        };
+        Preview { request, refused, warnings, audience }
     }
 
     async fn send(&self, app: &AppId, request: &Value) -> Result<Response, Failure> {

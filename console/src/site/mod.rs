@@ -91,6 +91,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/devices/{app}/{client}/test", post(composing::test_device))
         .route("/devices/{app}/{client}/remove", post(changing::remove_device))
         .route("/dead-letters", get(reading::dead_letters).post(changing::dead_letters))
+        .route("/dead-letters/one", get(reading::dead_letter))
         .route("/dead-letters/confirmed", post(changing::dead_letters_confirmed))
         .route("/apps", get(reading::apps).post(changing::make_app))
         .route("/apps/{app}", get(reading::app))

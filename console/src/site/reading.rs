@@ -19,7 +19,9 @@ use push_model::{
     ledger::MessageState,
     time::UnixMillis,
 };
-use push_operator::{app as apps_of, audit as trail, dead, device, message as messages_of_app};
+use push_operator::{
+    app as apps_of, audit as trail, dead, device, message as messages_of_app, page::PageQuery,
+};
 use serde::Deserialize;
 
 use super::{Desk, error::Failure, visitor::no_app};
@@ -31,8 +33,6 @@ use crate::pages::{
 
 /// Entries of a page of a list.
 const PAGE: usize = 50;
-/// Dead letters of a page.
-const LETTERS: usize = 100;
 
 /// The query of a list.
 #[derive(Debug, Default, Deserialize)]
@@ -214,13 +214,40 @@ pub(super) async fn device(
     Ok(visitor.page("Device", Section::Devices, &content))
 }
 
-pub(super) async fn dead_letters(State(desk): State<Arc<Desk>>, Extension(visitor): Who) -> Page {
-    visitor.sees_all()?;
-    let mut letters = dead::list(&*desk.core.parts.queue, LETTERS + 1).await?;
-    let more = letters.len() > LETTERS;
-    letters.truncate(LETTERS);
-    let content = pages::dead::view(&letters, more, visitor.may(Role::Operator), UnixMillis::now());
+impl Caller {
+    /// A page of a list that belongs to no app.
+    fn query<'a>(&'a self, cursor: Option<&'a str>) -> PageQuery<'a> {
+        PageQuery { limit: PAGE, cursor, key: self.digest() }
+    }
+}
+
+pub(super) async fn dead_letters(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Query(query): Query<ListQuery>,
+) -> Page {
+    let own = visitor.app();
+    let scope = own.as_ref().map_or(dead::Scope::All, dead::Scope::Only);
+    let page = dead::page(desk.core.queue(), scope, visitor.query(query.cursor.as_deref())).await?;
+    let content = pages::dead::view(&page, visitor.may(Role::Operator), UnixMillis::now());
     Ok(visitor.page("Dead letters", Section::DeadLetters, &content))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LetterQuery {
+    id: String,
+}
+
+pub(super) async fn dead_letter(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Query(query): Query<LetterQuery>,
+) -> Page {
+    let own = visitor.app();
+    let scope = own.as_ref().map_or(dead::Scope::All, dead::Scope::Only);
+    let letter = dead::show(desk.core.queue(), scope, &query.id).await?;
+    let content = pages::dead::one(&letter, UnixMillis::now());
+    Ok(visitor.page("Dead letter", Section::DeadLetters, &content))
 }
 
 pub(super) async fn apps(State(desk): State<Arc<Desk>>, Extension(visitor): Who) -> Page {
@@ -254,12 +281,20 @@ pub(super) async fn audit(
     Extension(visitor): Who,
     Query(query): Query<ListQuery>,
 ) -> Page {
-    let app = match (query.app.as_deref().filter(|app| !app.is_empty()), visitor.app()) {
-        (_, Some(only)) => Some(only.id.clone()),
-        (Some(app), None) => Some(app.parse().map_err(|_| no_device())?),
+    let own = match visitor.app() {
+        Some(only) => desk.core.index().app(&only.id).await?,
+        None => None,
+    };
+    let app = match (own.as_ref(), query.app.as_deref().filter(|app| !app.is_empty())) {
+        (Some(own), _) => Some(own.app_id.clone()),
+        (None, Some(app)) => Some(app.parse().map_err(|_| no_device())?),
         (None, None) => None,
     };
-    let events = trail::list(&*desk.core.parts.stores.index, app.as_ref(), 200).await?;
-    let content = pages::audit::view(app.as_ref(), &events, None, UnixMillis::now());
+    let since = own.map_or(UnixMillis(0), |own| own.created_at);
+    let only = app.as_ref().map(|app| trail::OfApp { app, since });
+    let query = visitor.query(query.cursor.as_deref());
+    let page = trail::page(desk.core.index(), only, query).await?;
+    let next = page.next_cursor.as_deref();
+    let content = pages::audit::view(app.as_ref(), &page.events, next, UnixMillis::now());
     Ok(visitor.page("Audit", Section::Audit, &content))
 }

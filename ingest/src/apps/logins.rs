@@ -190,6 +190,13 @@ impl Logins {
         self.apps.get(id, Instant::now(), || true).await
     }
 
+    /// Returns the app with this id, for a program that vouches for its user.
+    pub(crate) async fn of_program(&self, id: &AppId) -> Result<Arc<CachedApp>, Rejection> {
+        let unavailable = Rejection::Unavailable("the device index is unavailable");
+        let cached = self.app(id).await.map_err(|_| unavailable)?;
+        cached.ok_or(Rejection::SecretIllegal)
+    }
+
     pub(crate) fn apps(&self) -> impl Iterator<Item = Arc<CachedApp>> {
         self.apps.found()
     }

@@ -7,7 +7,12 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use hyper::body::Body;
 use push_index::count_audience;
-use push_model::{app::Scope, audience::AudienceReport, time::UnixMillis};
+use push_model::{
+    app::{AppKey, Scope},
+    audience::AudienceReport,
+    ids::AppId,
+    time::UnixMillis,
+};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
@@ -18,7 +23,7 @@ use super::{
     other_call::{acquire_call, success},
 };
 use crate::{
-    apps::Logins,
+    apps::{CachedApp, Logins},
     body::{BodyError, Purpose, RequestBody},
     head::Head,
     index_client::{IndexClient, Subject},
@@ -57,6 +62,25 @@ impl AudienceHandler {
         let cached = &caller.cached;
         let rate = acquire_call(cached).await?;
         JSON.check(head).map_err(Rejection::MessageMediaType)?;
+        success(&self.report(cached, &caller.app, body).await?, rate)
+    }
+
+    /// Counts for a program that vouches for its user in place of a secret.
+    pub(super) async fn count_locally(
+        &self,
+        app: &AppId,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
+    ) -> Result<Reply, Rejection> {
+        let cached = self.logins.of_program(app).await?;
+        success(&self.report(&cached, app, body).await?, None)
+    }
+
+    async fn report(
+        &self,
+        cached: &CachedApp,
+        app: &AppId,
+        body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
+    ) -> Result<AudienceReport, Rejection> {
         let read =
             body.read_for(&cached.memory, Purpose::Single, &self.http, BodyError::of_message);
         let body = read.await?;
@@ -71,15 +95,15 @@ impl AudienceHandler {
             None => {
                 let busy = |_| Rejection::Unavailable("too many audiences are counted");
                 let _place = timeout(wait, self.places.acquire()).await.map_err(busy)?;
-                let key = caller.key();
+                let key = AppKey::from(&cached.app);
                 let count = count_audience(&*self.index.index, &key, &audience);
                 let late = "the audience was not counted in time";
-                let subject = Subject::app(&caller.app);
+                let subject = Subject::app(app);
                 let counts = self.index.ask_for_much(subject, count, COUNT_TIME, late).await?;
                 turn.keep(counts.clone(), Instant::now());
                 counts
             }
         };
-        success(&AudienceReport::of(counts, cached.app.pace), rate)
+        Ok(AudienceReport::of(counts, cached.app.pace))
     }
 }

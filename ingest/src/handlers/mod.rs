@@ -241,6 +241,17 @@ impl Handlers {
         self.counted(Route::PUSH, begun, answered)
     }
 
+    /// Counts an audience for a caller within the program.
+    pub(crate) async fn count_locally(
+        &self,
+        app: &AppId,
+        body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
+    ) -> Reply {
+        let begun = Instant::now();
+        let counted = self.audiences.count_locally(app, &mut RequestBody::new(body)).await;
+        self.counted("count_audience", begun, counted)
+    }
+
     /// Answers a request that the server has no room for. Nothing of it is looked at but its
     /// route, under which it is counted.
     pub(crate) fn refuse(&self, head: &Head<'_>, rejection: Rejection) -> Reply {

@@ -108,9 +108,7 @@ impl PushHandler {
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
-        let unavailable = Rejection::Unavailable("the device index is unavailable");
-        let cached = self.logins.app(app).await.map_err(|_| unavailable)?;
-        let cached = cached.ok_or(Rejection::SecretIllegal)?;
+        let cached = self.logins.of_program(app).await?;
         let answered = self.check_and_publish(&cached, head, body, UnixMillis::now()).await;
         if answered.is_err() {
             cached.pushes.rejected.inc();
