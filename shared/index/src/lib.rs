@@ -14,6 +14,7 @@
 //! The traits:
 //! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
 //! - `audit`: [`AuditTrail`]
+//! - `components`: [`Components`]
 //! - `devices`: [`Devices`]
 //! - `dictionaries`: [`DictionarySweeps`]
 //! - `gone`: [`GoneDevices`]
@@ -25,6 +26,7 @@
 
 mod apps;
 mod audit;
+mod components;
 mod devices;
 mod dictionaries;
 mod gone;
@@ -37,6 +39,7 @@ mod usage;
 pub use self::{
     apps::{Apps, Pacing, SecretUses},
     audit::AuditTrail,
+    components::Components,
     devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned, TransportExtent},
     dictionaries::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
@@ -54,6 +57,7 @@ use push_store::Store;
 pub trait Index:
     Apps
     + AuditTrail
+    + Components
     + Devices
     + DictionarySweeps
     + GoneDevices
@@ -68,6 +72,7 @@ pub trait Index:
 impl<T> Index for T where
     T: Apps
         + AuditTrail
+        + Components
         + Devices
         + DictionarySweeps
         + GoneDevices

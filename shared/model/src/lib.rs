@@ -10,12 +10,13 @@
 //! - `messages`: pushes, envelopes on the queue, and the ledger's entries
 //!
 //! The others belong to no subject: `ids`, `time`, `text`, `namespace`, `audit` (the audit trail's
-//! events), `trace_parent` (the place of a message in a trace), `causes` (errors with their
+//! events), `components` (running programs), `trace_parent` (the place of a message in a trace), `causes` (errors with their
 //! causes), `cursor` (where the next page of a list begins).
 
 mod apps;
 pub mod audit;
 pub mod causes;
+pub mod components;
 pub mod cursor;
 mod devices;
 pub mod ids;

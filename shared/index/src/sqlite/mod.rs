@@ -13,6 +13,7 @@
 
 mod apps;
 mod audit;
+mod components;
 mod devices;
 mod gone;
 mod pacing;

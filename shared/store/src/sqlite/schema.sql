@@ -75,6 +75,14 @@ CREATE TABLE audit (
     event TEXT NOT NULL
 ) STRICT;
 CREATE INDEX audit_of_namespace ON audit (namespace, row);
+-- Running programs, each as JSON, and until when (Unix milliseconds) it counts as running.
+CREATE TABLE component (
+    namespace TEXT NOT NULL,
+    id TEXT NOT NULL,
+    ends_at INTEGER NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (namespace, id)
+) STRICT, WITHOUT ROWID;
 
 -- Devices and their dictionaries.
 

@@ -10,11 +10,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use push_index::{
-    AuditTrail, DictionarySweeps, GoneDevices, MessageUsage, Pacing, RemovedPage, SecretUses,
+    AuditTrail, Components, DictionarySweeps, GoneDevices, MessageUsage, Pacing, RemovedPage,
+    SecretUses,
 };
 use push_model::{
     app::AppKey,
     audit::AuditEvent,
+    components::Component,
     gone::GoneReports,
     ledger::AdvanceOutcome,
     pace::{Acquire, Grant},
@@ -224,6 +226,21 @@ impl AuditTrail for SimIndex {
 
     async fn audit(&self, _: usize) -> Result<Vec<AuditEvent>, IndexError> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Components for SimIndex {
+    async fn report_component(&self, _: &Component, _: Duration) -> Result<bool, IndexError> {
+        Ok(true)
+    }
+
+    async fn components(&self) -> Result<Vec<Component>, IndexError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_component(&self, _: &str) -> Result<(), IndexError> {
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The Lua scripts of the index. The rules for all scripts are in [`push_store::redis::script`].
 //!
-//! `apps/` has the scripts on the records, arrivals, paces, secrets, usage and gone devices of apps,
+//! `components/` has the scripts on running programs, `apps/` those on the records, arrivals, paces, secrets, usage and gone devices of apps,
 //! `dictionaries/` those on their dictionaries, `devices/` those on a shard.
 
 use push_store::redis::{
@@ -43,6 +43,8 @@ push_store::scripts! {
     free: script("dictionaries/free.lua"),
     end_batch: script("dictionaries/end_batch.lua"),
     append_audit: script("apps/append_audit.lua"),
+    report_component: script("components/report.lua"),
+    list_components: script("components/list.lua"),
     save_secret_uses: script("apps/save_secret_uses.lua"),
     add_usage: script("apps/add_usage.lua"),
     acquire_pace: script("apps/acquire_pace.lua"),
