@@ -16,6 +16,7 @@
 //! - `transfer`: backing up, restoring and moving apps
 //! - `doctor`: checks of a deployment
 //! - `audit`: the audit trail
+//! - `components`: running programs, and what failed of their work
 //! - `access`: the commands that let the service in where RabbitMQ refuses it
 //! - `input`: reads an input line by line in bounded memory
 //! - `server`: the URL of an HTTP server
@@ -26,6 +27,7 @@ pub mod access;
 pub mod app;
 pub mod audit;
 pub mod client;
+pub mod components;
 pub mod dead;
 pub mod device;
 pub mod doctor;
