@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use push_boot::engines::Stores;
 use push_model::{ids::MessageId, time::UnixMillis};
 use push_operator::{
+    components,
     message::rate::{RateEstimator, Sample},
     status::{self, StatusView},
 };
@@ -106,11 +107,21 @@ impl Sampler {
     }
 
     async fn look(&self, rates: &mut Rates) -> Arc<Sampled> {
-        let status = timeout(PATIENCE, status::read(&*self.queue, &self.stores, None)).await.ok();
-        if let Some(status) = &status {
-            rates.add(status);
-        }
-        let markup = now::changing(status.as_ref(), rates, UnixMillis::now()).into_string();
+        let look = async {
+            tokio::join!(
+                status::read(&*self.queue, &self.stores, None),
+                components::list(&*self.stores.index),
+            )
+        };
+        let markup = match timeout(PATIENCE, look).await {
+            Ok((status, components)) => {
+                rates.add(&status);
+                let components = components.unwrap_or_default();
+                now::changing(&status, &components, rates, UnixMillis::now())
+            }
+            Err(_) => now::silent(),
+        };
+        let markup = markup.into_string();
         let sampled = Arc::new(Sampled { markup, taken: Instant::now() });
         self.latest.send_replace(Arc::clone(&sampled));
         sampled

@@ -7,6 +7,7 @@ use push_boot::{
     engines::EngineSettings,
     log,
     metrics::MetricsSettings,
+    presence::Announcement,
     program::{self, Program, Stage},
     runtime,
     settings::ConfigErrors,
@@ -56,6 +57,12 @@ async fn work(
     let dependencies = Dependencies::observed(&opened, transports.clone(), metrics);
     dependencies.metrics.register(&mut start.registry);
     readiness::watch(&start.health, &dependencies);
+    let counted = dependencies.metrics.clone();
+    let announcement = Announcement {
+        worker: Some(Box::new(move || counted.counts())),
+        ..Announcement::default()
+    };
+    start.announce(opened.stores.index, announcement);
     let mut service = start.complete();
     let ops = service.ops_address();
     info!(%ops, queue = %engines.queue, index = %engines.index, "worker started");

@@ -7,6 +7,7 @@ use push_boot::{
     engines::EngineSettings,
     log,
     metrics::MetricsSettings,
+    presence::Announcement,
     program::{self, Program, Stage},
     runtime,
     settings::ConfigErrors,
@@ -58,6 +59,13 @@ async fn run(
     let metrics = Arc::new(Metrics::new(metrics.apps));
     metrics.register(&mut start.registry);
     readiness::watch(&start.health, &opened.queue, &opened.stores);
+    let counted = metrics.clone();
+    let announcement = Announcement {
+        listens: vec![("http", listener.local_addr()?)],
+        ingest: Some(Box::new(move || counted.counts())),
+        ..Announcement::default()
+    };
+    start.announce(opened.stores.index.clone(), announcement);
     let mut service = start.complete();
     let (http, scheme, ops) = (listener.local_addr()?, listener.scheme(), service.ops_address());
     info!(%http, scheme, %ops, queue = %engines.queue, index = %engines.index, "ingest started");

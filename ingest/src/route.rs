@@ -102,6 +102,8 @@ const DESCRIPTION_METHODS: &str = "GET";
 impl<'a> Route<'a> {
     /// The name of [`Route::Push`] in metrics.
     pub(crate) const PUSH: &'static str = "push";
+    /// The name of [`Route::PushBatch`] in metrics.
+    pub(crate) const PUSH_BATCH: &'static str = "push_batch";
     /// The name of a line of a batch request in metrics.
     pub(crate) const BATCH_LINE: &'static str = "push_batch_line";
     /// The name of a request without a route in metrics.
@@ -224,7 +226,7 @@ impl<'a> Route<'a> {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Push { .. } => Self::PUSH,
-            Self::PushBatch { .. } => "push_batch",
+            Self::PushBatch { .. } => Self::PUSH_BATCH,
             Self::CountAudience { .. } => "count_audience",
             Self::PutDevice(_) => "put_device",
             Self::GetDevice(_) => "get_device",

@@ -20,6 +20,7 @@
 //! - `status`: what waits in the queue, and the broadcasts in work
 //! - `page`: pages of lists that belong to no app
 //! - `refusal`: why a use case was not done
+//! - `components`: running programs, and what failed of their work
 //! - `access`: the commands that let the service in where RabbitMQ refuses it
 //! - `input`: reads an input line by line in bounded memory
 //! - `server`: the URL of an HTTP server
@@ -31,6 +32,7 @@ pub mod admin_key;
 pub mod app;
 pub mod audit;
 pub mod client;
+pub mod components;
 pub mod dead;
 pub mod device;
 pub mod doctor;

@@ -10,6 +10,7 @@ use push_boot::{
     engines::EngineSettings,
     health::{Health, HealthSettings, Need, state_of, watch_disk},
     log::{self, LogArgs},
+    presence::{Announcement, PresenceSettings},
     program::{Program, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
     settings,
@@ -98,6 +99,7 @@ impl BrokerCommandArgs {
         let workers = self.check_workers(broker.as_ref(), worker_connections, &mut errors);
         let operations = self.operations.values(&mut errors);
         let health = HealthSettings::read(&mut errors);
+        let presence = PresenceSettings::read(&mut errors);
         let log = self.log.check(log::DEFAULT_FILTER, &mut errors);
         let settings = (|| {
             let (workers, worker_password) = workers?;
@@ -110,7 +112,7 @@ impl BrokerCommandArgs {
                 },
                 worker_password,
                 ops_listen: operations?.ops_listen,
-                program: ProgramSettings { log: log?, traces: None, health },
+                program: ProgramSettings { log: log?, traces: None, health, presence },
                 engines: engines?,
                 credentials: credentials?,
             })
@@ -160,6 +162,10 @@ pub async fn run(
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), index.clone()));
     let password = &settings.worker_password;
     let broker = Broker::start(settings.broker, logins, password, &mut start.registry)?;
+    start.announce(
+        index.clone(),
+        Announcement { listens: vec![("mqtt", broker.address())], ..Announcement::default() },
+    );
     watch(&start.health, index, data_dir);
     let mut service = start.complete();
     let (devices, workers) = (broker.address(), broker.worker_url().clone());

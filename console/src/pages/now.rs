@@ -4,9 +4,12 @@
 
 use maud::{Markup, PreEscaped, html};
 use push_model::time::UnixMillis;
-use push_operator::status::{BroadcastView, QueueView, StatusView};
+use push_operator::{
+    components::{self, ComponentView, Failures},
+    status::{BroadcastView, QueueView, StatusView},
+};
 
-use super::words::{ago, counted, duration, number, percent};
+use super::words::{Mood, ago, counted, duration, number, percent, plain, tag};
 use crate::sampler::{Rates, Sampled};
 
 /// The page around the part that changes.
@@ -20,22 +23,34 @@ pub(crate) fn view(sampled: &Sampled) -> Markup {
     }
 }
 
-/// The part that changes. Without a status, nothing answered in time.
-pub(crate) fn changing(status: Option<&StatusView>, rates: &Rates, now: UnixMillis) -> Markup {
-    let Some(status) = status else {
-        return html! { p class="note bad" role="alert" { "The stores and the queue do not answer." } };
-    };
+/// Says that nothing answered in time.
+pub(crate) fn silent() -> Markup {
+    html! { p class="note bad" role="alert" { "The stores and the queue do not answer." } }
+}
+
+/// The part that changes.
+pub(crate) fn changing(
+    status: &StatusView,
+    programs: &[ComponentView],
+    rates: &Rates,
+    now: UnixMillis,
+) -> Markup {
     let broadcasts = status.broadcasts.as_deref().unwrap_or_default();
     let each = broadcasts.iter().filter_map(|of| rates.of(&of.message_id)?.devices_per_second());
     let rate: f64 = each.sum();
+    let failures = components::failures(programs);
     html! {
         @for problem in &status.problems {
             p class="note bad" role="alert" { "The " (problem.part) " does not work: " (problem.detail) }
+        }
+        @if !programs.iter().any(ComponentView::is_worker) {
+            p class="note warn" role="alert" { "No worker runs: pushes are accepted and wait." }
         }
         dl class="figures" {
             div { dt { "Devices a second" } dd { (number(rate.round() as u64)) } }
             div { dt { "Open broadcasts" } dd { (number(status.open_broadcasts)) } }
             @if let Some(queue) = &status.queue { (queue_figures(queue)) }
+            div { dt { "Failed within the hour" } dd { (number(failures.iter().map(|of| of.devices).sum())) } }
         }
         section class="card" aria-labelledby="broadcasts" {
             h2 id="broadcasts" { "Open broadcasts" }
@@ -49,8 +64,71 @@ pub(crate) fn changing(status: Option<&StatusView>, rates: &Rates, now: UnixMill
                 }
             }
         }
+        div class="grid" {
+            (programs_view(programs, now))
+            (failures_view(&failures))
+        }
         @if let Some(queue) = &status.queue { (lanes(queue)) }
         p class="path" { "Measured at " (now) "." }
+    }
+}
+
+fn programs_view(programs: &[ComponentView], now: UnixMillis) -> Markup {
+    html! {
+        section class="card" aria-labelledby="programs" {
+            h2 id="programs" { "Programs" }
+            @if programs.is_empty() { p class="empty" { "None has made itself known." } } @else {
+                div class="scroll" tabindex="0" role="group" aria-labelledby="programs" {
+                    table {
+                        thead { tr { th { "Program" } th { "State" } th { "Up" } th { "Version" } } }
+                        tbody {
+                            @for program in programs {
+                                tr {
+                                    td { (program.kind) " " span class="hint" { (program.host) } }
+                                    td { (state(program)) }
+                                    td class="nowrap" { (duration(now.since(program.started_at))) }
+                                    td { (program.version) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(program: &ComponentView) -> Markup {
+    let mood = match program.state {
+        "ready" => Mood::Good,
+        "degraded" => Mood::Warn,
+        _ => Mood::Bad,
+    };
+    html! {
+        (tag(mood, &plain(program.state)))
+        @if let Some(reason) = &program.reason { " " span class="hint" { (reason) } }
+    }
+}
+
+fn failures_view(failures: &[Failures]) -> Markup {
+    html! {
+        section class="card" aria-labelledby="failures" {
+            h2 id="failures" { "Failures of the last hour" }
+            @if failures.is_empty() { p class="empty" { "None." } } @else {
+                table {
+                    thead { tr { th { "Transport" } th { "Reason" } th class="number" { "Devices" } } }
+                    tbody {
+                        @for failure in failures {
+                            tr {
+                                td { (failure.transport.as_deref().unwrap_or("–")) }
+                                td { (plain(&failure.reason)) }
+                                td class="number" { (number(failure.devices)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use push_boot::metrics::{ByApp, Histogram};
 use push_queue::Lane;
 
 use super::{
+    failures::TransportFailures,
     handles::{
         AppCounters, AppOutcomeLabel, AudienceLabel, ByAudience, DeviceCounters, OutcomeLabel,
         ReasonLabel, RetryCounters, TransportCounters, TransportLabel,
@@ -78,6 +79,7 @@ pub(super) struct Families {
     pub(super) apps: ByApp<AppCounters>,
     pub(super) transport_family: Family<TransportLabel, Counter>,
     pub(super) transports: TransportCounters,
+    pub(super) failures: TransportFailures,
     pub(super) retry_family: Family<ReasonLabel, Counter>,
     pub(super) retries: RetryCounters,
     pub(super) removals: Removals,
@@ -119,6 +121,7 @@ impl Families {
             app_family,
             transports: TransportCounters::new(transport_family.clone()),
             transport_family,
+            failures: TransportFailures::default(),
             retries: RetryCounters::new(&retry_family),
             retry_family,
             removals: Removals::default(),

@@ -73,6 +73,10 @@ impl DeviceCounters {
             self.failed.get(reason).into_iter().for_each(|counter| add(counter, *count));
         }
     }
+
+    pub(super) fn failed(&self, reason: FailReason) -> u64 {
+        self.failed.get(&reason).map_or(0, Counter::get)
+    }
 }
 
 /// The same of one app, whatever the reason of a failure.
@@ -171,6 +175,12 @@ impl TransportCounters {
             counters.zip(counts).for_each(|(counter, count)| add(counter, count));
         }
         sent
+    }
+
+    /// The devices that each transport acknowledged.
+    pub(super) fn sent(&self) -> impl Iterator<Item = (TransportKind, u64)> {
+        let used = self.by_kind.iter().filter_map(|(kind, of)| Some((*kind, of.get()?)));
+        used.map(|(kind, counters)| (kind, counters[position(Outcome::Sent)].get()))
     }
 
     fn of(&self, kind: TransportKind) -> Option<&[Counter; ANSWERS.len()]> {

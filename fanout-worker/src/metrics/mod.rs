@@ -4,8 +4,10 @@
 //! Every push to one device passes here, so it only uses handles that are made at the start
 //! (`handles`); metrics in `families` are looked up once for each run or batch. A metric whose
 //! label values are known beforehand has its series from the start, because Prometheus sees no
-//! increase in a series that begins with its first count.
+//! increase in a series that begins with its first count. `failures` is for the worker's record in the
+//! index.
 
+mod failures;
 mod families;
 mod handles;
 mod last_estimate;
@@ -30,7 +32,7 @@ use push_queue::Lane;
 use self::families::{
     BodyLabel, DispositionLabel, EndLabel, EntryStateLabel, Families, LaneLabel, StoreLabel,
 };
-pub(crate) use self::last_estimate::Estimate;
+pub(crate) use self::{failures::FailedByTransport, last_estimate::Estimate};
 use push_transports::Outcome;
 
 /// Default number of apps that have metrics of their own.
@@ -115,6 +117,11 @@ impl Metrics {
         // A clock that is behind that of ingest makes this 0.
         let latency = now.since(head.accepted_at).as_secs_f64();
         self.0.latency.of(kind).observe_many(latency, sent);
+    }
+
+    /// Counts devices that were given up after their transports were asked.
+    pub(crate) fn failed(&self, failed: &FailedByTransport) {
+        self.0.failures.add(failed);
     }
 
     /// Counts a batch that was sent. A few of its devices may not be answered yet.

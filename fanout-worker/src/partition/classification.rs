@@ -12,7 +12,10 @@ use push_model::{
 };
 
 use super::{batch::Batch, leftovers};
-use crate::{context::Context, control::retry_policy::RetryPolicy, limits::RetryLimits};
+use crate::{
+    context::Context, control::retry_policy::RetryPolicy, limits::RetryLimits,
+    metrics::FailedByTransport,
+};
 use push_transports::Outcome;
 
 /// Counts of the earlier tries of a batch's devices.
@@ -102,6 +105,8 @@ pub(crate) struct BatchResult {
     pub(super) retried: Retried,
     pub(super) leftovers: Vec<Leftover>,
     pub(super) gone: Vec<GoneDevice>,
+    /// The failures among the outcomes.
+    pub(crate) failed: FailedByTransport,
     /// No device was handed over.
     pub(crate) not_sent: Option<NotSent>,
 }
@@ -151,13 +156,17 @@ pub(crate) fn classify<'a>(
         devices += 1;
         has_one_server &= target.transport != TransportKind::Webpush;
         let client = || target.client_id.clone();
+        let mut fail = |reason| {
+            result.outcomes.fail(reason);
+            *result.failed.entry((target.transport, reason)).or_default() += 1;
+        };
         let mut retried = |reason| *result.retried.entry(reason).or_default() += 1;
         match answer {
             Outcome::Sent => result.outcomes.sent += 1,
             Outcome::Expired => result.outcomes.expired += 1,
-            Outcome::Failed(reason) => result.outcomes.fail(reason),
+            Outcome::Failed(reason) => fail(reason),
             Outcome::Gone { since, code } => {
-                result.outcomes.fail(FailReason::Gone);
+                fail(FailReason::Gone);
                 result.gone.push(GoneDevice {
                     client_id: client(),
                     transport: target.transport,
@@ -180,7 +189,7 @@ pub(crate) fn classify<'a>(
                 busy.entry(whole_seconds(time)).or_default().push(client());
             }
             Outcome::Later(..) | Outcome::Undecided if exhausted => {
-                result.outcomes.fail(FailReason::RetriesExhausted);
+                fail(FailReason::RetriesExhausted);
             }
             Outcome::Later(reason, time) => {
                 retried(reason);

@@ -6,6 +6,7 @@
 //! they are published, and cost a push nothing.
 
 mod broker_refusals;
+mod counts;
 mod http2_refusals;
 mod levels;
 mod untrusted_proxies;

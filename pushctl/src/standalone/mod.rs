@@ -17,6 +17,7 @@ use push_boot::{
     health::watch_disk,
     log,
     metrics::MetricsSettings,
+    presence::Announcement,
     program::{Program, ProgramArgs, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
     seal::SealSettings,
@@ -195,6 +196,13 @@ pub async fn run(
     metrics.register(&mut start.registry);
     readiness::watch(&start.health, &dependencies);
     watch_disk(&start.health, data_dir);
+    let (accepted, sent) = (metrics.clone(), dependencies.metrics.clone());
+    let announcement = Announcement {
+        listens: vec![("http", http.local_addr()?), ("mqtt", broker.address())],
+        ingest: Some(Box::new(move || accepted.counts())),
+        worker: Some(Box::new(move || sent.counts())),
+    };
+    start.announce(stores.index.clone(), announcement);
 
     let mut service = start.complete();
     let (address, scheme) = (reachable(http.local_addr()?), http.scheme());

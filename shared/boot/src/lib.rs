@@ -15,6 +15,7 @@
 //! - [`health`]: the parts of a program and their states
 //! - [`operations`]: the listener that serves `/livez`, `/readyz` and `/metrics`
 //! - [`network`]: addresses, and the proxies in front
+//! - [`presence`]: the record of a running program in the index
 //! - [`build_info`]: the build of a program
 //!
 //! The only crate of `shared` that depends on clap and on an HTTP server.
@@ -27,6 +28,7 @@ pub mod log;
 pub mod metrics;
 pub mod network;
 pub mod operations;
+pub mod presence;
 pub mod program;
 pub mod settings;
 pub mod terminal;

@@ -16,6 +16,7 @@
 //! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
 //! - `audience`: counting an audience with [`Devices`]
 //! - `audit`: [`AuditTrail`]
+//! - `components`: [`Components`]
 //! - `devices`: [`Devices`]
 //! - `dictionaries`: [`DictionarySweeps`]
 //! - `gone`: [`GoneDevices`]
@@ -29,6 +30,7 @@ mod admin_keys;
 mod apps;
 mod audience;
 mod audit;
+mod components;
 mod devices;
 mod dictionaries;
 mod gone;
@@ -43,6 +45,7 @@ pub use self::{
     apps::{Apps, Pacing, SecretUses},
     audience::{CountedSlice, count_audience},
     audit::AuditTrail,
+    components::Components,
     devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned, TransportExtent},
     dictionaries::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
@@ -61,6 +64,7 @@ pub trait Index:
     AdminKeys
     + Apps
     + AuditTrail
+    + Components
     + Devices
     + DictionarySweeps
     + GoneDevices
@@ -76,6 +80,7 @@ impl<T> Index for T where
     T: AdminKeys
         + Apps
         + AuditTrail
+        + Components
         + Devices
         + DictionarySweeps
         + GoneDevices

@@ -10,13 +10,14 @@
 //! - `messages`: pushes, envelopes on the queue, and the ledger's entries
 //!
 //! The others belong to no subject: `ids`, `time`, `text`, `namespace`, `admin_key` (the keys of the admin
-//! API), `audit` (the audit trail's events), `trace_parent` (the place of a message in a trace), `causes` (errors with their
+//! API), `audit` (the audit trail's events), `components` (running programs), `trace_parent` (the place of a message in a trace), `causes` (errors with their
 //! causes), `cursor` (where the next page of a list begins).
 
 pub mod admin_key;
 mod apps;
 pub mod audit;
 pub mod causes;
+pub mod components;
 pub mod cursor;
 mod devices;
 pub mod ids;

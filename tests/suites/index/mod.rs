@@ -62,6 +62,10 @@ suite! {
         audit:
             events_are_listed_the_newest_first_as_they_were_appended,
             no_more_than_the_newest_events_are_kept;
+        components:
+            a_program_is_listed_with_its_last_record_until_that_ends_or_is_removed,
+            no_more_than_the_most_programs_are_listed_and_one_that_ended_makes_room,
+            a_record_that_is_too_large_is_not_written;
         pacing:
             every_engine_grants_what_the_definition_grants,
             workers_that_ask_at_the_same_time_are_granted_no_more_than_one_after_another,

@@ -1,11 +1,12 @@
-//! The service as an operator sees and runs it: messages on their way, a backlog, readiness, and
-//! apps that are moved, backed up and restored.
+//! The service as an operator sees and runs it: messages on their way, a backlog, readiness, running
+//! programs, and apps that are moved, backed up and restored.
 
 mod config_file;
 mod dashboard;
 mod doctor;
 mod metrics;
 mod metrics_page;
+mod presence;
 mod promtool;
 mod readiness;
 mod secret_files;

@@ -19,7 +19,11 @@ async fn doctor_finds_a_fresh_embedded_store_in_order() {
     assert!(findings.len() >= 4, "{findings:?}");
     let (skipped, looked_at): (Vec<_>, Vec<_>) =
         findings.iter().partition(|finding| finding["level"] == "skipped");
-    assert!(looked_at.iter().all(|finding| finding["level"] == "ok"), "{findings:?}");
+    let faults: Vec<_> = looked_at.iter().filter(|finding| finding["level"] != "ok").collect();
+    assert!(
+        matches!(faults[..], [fault] if fault["subject"] == "running programs"),
+        "none runs: {faults:?}"
+    );
     let skipped: Vec<_> = skipped.iter().map(|finding| &finding["subject"]).collect();
     assert_eq!(skipped, ["ledger", "MQTT broker", "ingest clock", "programs"]);
 }

@@ -219,6 +219,7 @@ impl<'a> JobGroup<'a> {
         let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
             answered.iter().map(|(target, outcome)| (target, *outcome)).unzip();
         let mut result = classify(targets, outcomes, prior, &rules);
+        context.metrics.failed(&result.failed);
         batch.handed_over = devices as u64;
         if open.leave_open(key, &rules) > 0 {
             result.not_sent = None;

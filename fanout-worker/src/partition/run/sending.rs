@@ -125,7 +125,9 @@ impl ActiveRun<'_> {
         self.waits_for = first.or(self.waits_for);
         let (targets, outcomes): (Vec<&Target>, Vec<Outcome>) =
             devices.iter().map(|(target, outcome)| (target, *outcome)).unzip();
-        classify(targets, outcomes, prior, rules)
+        let result = classify(targets, outcomes, prior, rules);
+        context.metrics.failed(&result.failed);
+        result
     }
 
     /// Waits until every device of a batch is answered, or all but a few. Returns false if the

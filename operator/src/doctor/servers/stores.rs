@@ -13,6 +13,7 @@ use crate::doctor::{
         accounts, history, removals,
         trials::{self, Trials},
     },
+    programs::records,
 };
 
 /// The index and the ledger's own store, or why they cannot be used.
@@ -69,6 +70,7 @@ impl Stores {
             findings.push(accounts::judge(&*stores.index, &index.engine).await);
             findings.extend(trials::findings(&*stores.index, &index.engine, trials).await);
             findings.push(removals::judge(&*stores.index, &index.engine, UnixMillis::now()).await);
+            findings.extend(records::findings(&*stores.index, &index.engine).await);
         }
         if let Some(ledger) = ledger {
             findings.extend(ledger.findings().await);

@@ -41,7 +41,7 @@ use self::part::{Change, Part};
 pub use self::{
     disk::watch_disk,
     part::{Need, PartState},
-    report::{PartReport, Report, Status},
+    report::{PartReport, PartStatus, Report, Status},
     settings::HealthSettings,
 };
 
@@ -180,6 +180,11 @@ impl Health {
             inner.parts().iter().map(|part| part.report(now, inner.settings.max_age)).collect();
         let stopping = inner.stopping.is_cancelled().then(|| inner.stopping_since());
         Report::of(parts, inner.started_at, inner.complete.get().is_some(), stopping)
+    }
+
+    /// The time of the program's start.
+    pub fn started_at(&self) -> UnixMillis {
+        self.0.started_at
     }
 
     /// Adds a part, unless it is named already.

@@ -5,9 +5,11 @@
 //! 2. [`Program::start`] opens the operations listener and watches for signals. From here on
 //!    `/livez` answers, and `/readyz` names what the start waits for.
 //! 3. With [`Start`] the program opens its engines, registers its metrics and watches its parts.
-//! 4. [`Start::complete`] publishes the metrics; `/readyz` succeeds as soon as all parts work.
-//! 5. [`Service`] runs until a signal, or until one of its parts ends by itself. Then it stops
-//!    everything in the order of [`Stage`], and last the traces and the operations listener.
+//! 4. [`Start::announce`] makes the program known in the index.
+//! 5. [`Start::complete`] publishes the metrics; `/readyz` succeeds as soon as all parts work.
+//! 6. [`Service`] runs until a signal, or until one of its parts ends by itself. Then it stops
+//!    everything in the order of [`Stage`], and last the record in the index, the traces and the
+//!    operations listener.
 //!
 //! `stop` has the stages and `shutdown` the signals; `runtime`, `descriptors`, `data_dir` and
 //! `allocator` are the threads, files and memory of the process; `settings` are its flags.
@@ -26,6 +28,7 @@ use std::{fmt, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use clap::Parser;
 use prometheus_client::registry::Registry;
+use push_index::Index;
 use push_queue::Queue;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -42,6 +45,7 @@ use crate::{
     metrics::{self, MetricsSettings, StoreMetrics},
     network,
     operations::Operations,
+    presence::{Announcement, Presence, PresenceSettings},
     settings::command_line,
     traces::Traces,
 };
@@ -60,16 +64,17 @@ pub struct Program {
     name: &'static str,
     traces: Traces,
     health: HealthSettings,
+    presence: PresenceSettings,
     descriptors: Descriptors,
 }
 
 impl Program {
     /// Sets up the log and the traces of this process, and raises its limit of open files.
     pub fn begin(name: &'static str, settings: ProgramSettings) -> Self {
-        let ProgramSettings { log, traces, health } = settings;
+        let ProgramSettings { log, traces, health, presence } = settings;
         let traces = Traces::new(traces, name);
         log::init(log, &traces);
-        Self { name, traces, health, descriptors: descriptors::raise() }
+        Self { name, traces, health, presence, descriptors: descriptors::raise() }
     }
 
     /// Returns true if requests may be traced.
@@ -103,9 +108,10 @@ impl Program {
             steps: Steps::default(),
             reading: CancellationToken::new(),
             traces: self.traces,
+            presence: None,
             operations,
         };
-        Ok(Start { registry, health, stores: None, service })
+        Ok(Start { registry, health, stores: None, presence: self.presence, service })
     }
 }
 
@@ -117,6 +123,7 @@ pub struct Start {
     /// The parts that `/readyz` names.
     pub health: Health,
     stores: Option<(Arc<StoreMetrics>, Duration)>,
+    presence: PresenceSettings,
     service: Service,
 }
 
@@ -164,9 +171,18 @@ impl Start {
         open_stores_at_start(engines, &self.health).await
     }
 
+    /// Makes the program known in the index, until it has stopped.
+    pub fn announce(&mut self, index: Arc<dyn Index>, mut announcement: Announcement) {
+        let Service { name, ops_address, .. } = self.service;
+        announcement.listens.push(("ops", ops_address));
+        let health = self.health.clone();
+        let presence = Presence::begin(name, announcement, index, health, self.presence);
+        self.service.presence = Some(presence);
+    }
+
     /// Publishes the metrics. From now on the program is ready while its parts work.
     pub fn complete(self) -> Service {
-        let Self { mut registry, health, stores, mut service } = self;
+        let Self { mut registry, health, stores, presence: _, mut service } = self;
         service.traces.start(&mut registry);
         service.operations.publish(registry);
         health.complete();
@@ -186,6 +202,7 @@ pub struct Service {
     /// Ends the reading of what the stores hold.
     reading: CancellationToken,
     traces: Traces,
+    presence: Option<Presence>,
     operations: Operations,
 }
 
@@ -253,6 +270,9 @@ impl Service {
         self.shutdown.cancel();
         let failures = self.steps.stop().await;
         self.reading.cancel();
+        if let Some(presence) = self.presence {
+            presence.end().await;
+        }
         self.traces.finish().await;
         self.operations.stop().await;
         info!("{} stopped", self.name);

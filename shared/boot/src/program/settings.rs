@@ -4,6 +4,7 @@ use crate::{
     health::HealthSettings,
     log::{LogArgs, LogSettings},
     metrics::{MetricsArgs, MetricsSettings},
+    presence::PresenceSettings,
     settings::ConfigErrors,
     traces::{TraceArgs, TraceSettings},
 };
@@ -28,6 +29,8 @@ pub struct ProgramSettings {
     pub traces: Option<TraceSettings>,
     /// Readiness, and the wait for servers at the start.
     pub health: HealthSettings,
+    /// The record in the index.
+    pub presence: PresenceSettings,
 }
 
 impl ProgramArgs {
@@ -40,9 +43,10 @@ impl ProgramArgs {
         errors: &mut ConfigErrors,
     ) -> Option<(ProgramSettings, MetricsSettings)> {
         let health = HealthSettings::read(errors);
+        let presence = PresenceSettings::read(errors);
         let log = self.log.check(default_log, errors);
         let metrics = self.metrics.check(errors);
         let traces = self.traces.check(namespace, errors);
-        Some((ProgramSettings { log: log?, traces: traces?, health }, metrics?))
+        Some((ProgramSettings { log: log?, traces: traces?, health, presence }, metrics?))
     }
 }

@@ -13,7 +13,7 @@
 //! Modules:
 //! - `layout`: how devices are stored. `scripts`: the Lua scripts.
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
-//! - `audit`: the audit trail. `gone`: devices that providers reported as gone.
+//! - `audit`: the audit trail. `components`: running programs. `gone`: devices that providers reported as gone.
 //! - `transfer`: apps that come from another store.
 //! - `devices`: registering, finding and scanning devices.
 //! - `cache_hits`: how often caches helped.
@@ -22,6 +22,7 @@ mod admin_keys;
 mod apps;
 mod audit;
 mod cache_hits;
+mod components;
 mod devices;
 mod dictionary;
 mod gone;

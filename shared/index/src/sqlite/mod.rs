@@ -14,6 +14,7 @@
 mod admin_keys;
 mod apps;
 mod audit;
+mod components;
 mod devices;
 mod gone;
 mod pacing;

@@ -5,6 +5,7 @@
 //! | `push:apps` | hash: app id → the app as JSON; `@` and app id → how many apps of it were removed; `@+` and app id → what is known of an app on its way here, as JSON |
 //! | `push:audit` | list: the audit trail, newest first, each event as JSON |
 //! | `push:admin-keys` | hash: name of a key of the admin API → its digest; `@` and a digest → the key as JSON; `+` and a name → when it was last used |
+//! | `push:components` | hash: the id of a running program → when its record ends (server time in milliseconds), a blank, and the record as JSON; expires with the last record |
 //! | `push:{app}:u` | hash: name of a secret of the app → when it was last used |
 //! | `push:{app}:c` | hash: an hour → how many messages of the app were accepted and closed, if it has a quota of them |
 //! | `push:{app}:x` | list: devices of the app that were removed as gone, newest first ([`push_model::gone`]) |
@@ -138,6 +139,10 @@ impl Keys {
 
     pub fn admin_keys(&self) -> String {
         format!("{}:admin-keys", self.namespace)
+    }
+
+    pub fn components(&self) -> String {
+        format!("{}:components", self.namespace)
     }
 
     pub fn broadcasts(&self) -> String {

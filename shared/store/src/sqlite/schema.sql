@@ -85,6 +85,14 @@ CREATE TABLE admin_key (
     PRIMARY KEY (namespace, name),
     UNIQUE (namespace, digest)
 ) STRICT, WITHOUT ROWID;
+-- Running programs, each as JSON, and until when (Unix milliseconds) it counts as running.
+CREATE TABLE component (
+    namespace TEXT NOT NULL,
+    id TEXT NOT NULL,
+    ends_at INTEGER NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (namespace, id)
+) STRICT, WITHOUT ROWID;
 
 -- Devices and their dictionaries.
 

@@ -10,13 +10,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use push_index::{
-    AdminKeyAdded, AdminKeys, AuditTrail, DictionarySweeps, GoneDevices, MessageUsage, Pacing,
-    RemovedPage, SecretUses,
+    AdminKeyAdded, AdminKeys, AuditTrail, Components, DictionarySweeps, GoneDevices, MessageUsage,
+    Pacing, RemovedPage, SecretUses,
 };
 use push_model::{
     admin_key::{AdminKey, KeyDigest, UsedAdminKey},
     app::AppKey,
     audit::AuditEvent,
+    components::Component,
     gone::GoneReports,
     ids::SecretName,
     ledger::AdvanceOutcome,
@@ -250,6 +251,21 @@ impl AuditTrail for SimIndex {
 
     async fn audit(&self, _: usize) -> Result<Vec<AuditEvent>, IndexError> {
         Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Components for SimIndex {
+    async fn report_component(&self, _: &Component, _: Duration) -> Result<bool, IndexError> {
+        Ok(true)
+    }
+
+    async fn components(&self) -> Result<Vec<Component>, IndexError> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_component(&self, _: &str) -> Result<(), IndexError> {
+        Ok(())
     }
 }
 

@@ -1,10 +1,10 @@
 //! A Redis that refuses writes for a while, for each of its reasons: every call that writes returns
 //! the refusal, nothing is half written, and the same calls succeed afterwards.
 
-use std::{collections::BTreeMap, num::NonZeroU32};
+use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use push_index::{
-    Apps, AuditTrail, Devices, MessageUsage, Pacing, Put, SecretUses, redis::RedisIndex,
+    Apps, AuditTrail, Components, Devices, MessageUsage, Pacing, Put, SecretUses, redis::RedisIndex,
 };
 use push_ledger::{Ledger, redis::RedisLedger};
 use push_model::{
@@ -24,7 +24,13 @@ use push_store::{IndexError, redis::RedisStore};
 use push_tests::{eventually, namespace, servers::Redis};
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 
-use crate::index::support::{NOW, admin, app, client, device, key};
+use crate::index::{
+    apps::components::component,
+    support::{NOW, admin, app, client, device, key},
+};
+
+/// For how long a program counts as running.
+const LIFE: Duration = Duration::from_mins(1);
 
 /// A server, an index on it, and what the calls of [`Fixture::write_all`] need there.
 struct Fixture {
@@ -144,6 +150,7 @@ impl Fixture {
         let hour = UsageHour::of(UsageKind::Named, NOW);
         let hour = (hour, UsageCounts { accepted: 1, ..UsageCounts::default() });
         let going = "going".parse().unwrap();
+        let program = component("ingest", 1);
         let event = AuditEvent {
             at: NOW,
             action: "a change".to_owned(),
@@ -175,6 +182,7 @@ impl Fixture {
             ("last uses", index.save_secret_uses(&key(), &[("default", Some(NOW))]).await),
             ("usage", index.add_usage(&key(), &[hour], NOW).await.map(drop)),
             ("an audit event", index.append_audit(&event, 10).await),
+            ("a program", index.report_component(&program, LIFE).await.map(drop)),
             ("a pace", index.acquire_pace(&key(), &request).await.map(drop)),
         ]
     }

@@ -1,6 +1,6 @@
 //! The Lua scripts of the index. The rules for all scripts are in [`push_store::redis::script`].
 //!
-//! `apps/` has the scripts on the records, arrivals, paces, secrets, usage and gone devices of apps, the audit trail and admin keys,
+//! `components/` has the scripts on running programs, `apps/` those on the records, arrivals, paces, secrets, usage and gone devices of apps, the audit trail and admin keys,
 //! `dictionaries/` those on their dictionaries, `devices/` those on a shard.
 
 use push_store::redis::{
@@ -46,6 +46,8 @@ push_store::scripts! {
     add_admin_key: script("apps/add_admin_key.lua"),
     remove_admin_key: script("apps/remove_admin_key.lua"),
     use_admin_key: script("apps/use_admin_key.lua"),
+    report_component: script("components/report.lua"),
+    list_components: script("components/list.lua"),
     save_secret_uses: script("apps/save_secret_uses.lua"),
     add_usage: script("apps/add_usage.lua"),
     acquire_pace: script("apps/acquire_pace.lua"),
