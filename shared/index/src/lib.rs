@@ -37,7 +37,7 @@ mod usage;
 pub use self::{
     apps::{Apps, Pacing, SecretUses},
     audit::AuditTrail,
-    devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned, TransportExtent},
+    devices::{CarrierExtent, Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
     dictionaries::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
         MAX_DISTINCT_VALUES, SweepStep, Swept,
