@@ -125,13 +125,15 @@ fn a_time() -> impl Strategy<Value = UnixMillis> {
     prop::sample::select(times.to_vec()).prop_map(|later| UnixMillis(NOW.0 + later))
 }
 
+/// How stored subscriptions begin and go on behind their keys: each of the first four has a lane of its own.
+const ENDPOINTS: [&str; 6] =
+    ["fx", "my", "az", "sdb5p.notify.windows.com/w", "sntfy.sh/a", "sb.example/u"];
+
 /// A transport and a token. Few of them most of the time, so that a device often comes back to the same carrier.
 fn an_address() -> impl Strategy<Value = (TransportKind, Option<String>)> {
     let few = prop::sample::select(&TransportKind::ALL[..2]);
     let transport = prop_oneof![4 => few, 1 => prop::sample::select(&TransportKind::ALL[..])];
     let token = prop::option::of("[a-z]{1,200}");
-    const ENDPOINTS: [&str; 6] =
-        ["fx", "my", "az", "sdb5p.notify.windows.com/w", "sntfy.sh/a", "sb.example/u"];
     let browser = (prop::sample::select(&ENDPOINTS[..]), "[a-z]{1,40}").prop_map(|(at, name)| {
         let (beginning, rest) = at.split_at(1);
         let keys = "k".repeat(subscription::KEYS_LEN);
