@@ -44,9 +44,19 @@ impl Way {
     pub(super) fn fail(&self) {
         let jitter = rand::rng().random();
         if self.circuit().fail(Instant::now(), jitter) {
-            let (transport, server) = (self.transport, self.client.origin());
-            warn!(transport, %server, "a provider fails; its devices wait");
+            self.report_failing();
             self.is_failing.iter().for_each(|failing| failing.store(true, Ordering::Relaxed));
+        }
+    }
+
+    /// Reports that the server fails. The two lines are apart because each place in the code may log so many: servers
+    /// that tenants choose must not take the provider's.
+    fn report_failing(&self) {
+        let (transport, server) = (self.transport, self.client.origin());
+        if self.is_failing.is_some() {
+            warn!(transport, %server, "a provider fails; its devices wait");
+        } else {
+            warn!(transport, %server, "a server that a tenant chose fails; its devices wait");
         }
     }
 
