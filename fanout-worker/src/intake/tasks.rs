@@ -1,7 +1,10 @@
 //! The task lane: partitions of messages, worked on a run at a time, and checks that the ledger
 //! entries of broadcasts close.
 
-use push_model::envelope::{LateDevices, PartitionTask, Task, Work};
+use push_model::{
+    device::Carrier,
+    envelope::{LateDevices, PartitionTask, Task, Work},
+};
 use push_queue::{Delivery, Lane};
 use tracing::Instrument as _;
 
@@ -60,7 +63,8 @@ async fn run(
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
     let planned = task.planned(partition.partition);
-    let transport = planned.and_then(|planned| planned.transport).or(partition.waits_for);
+    let transport = planned.and_then(|planned| planned.carrier).map(Carrier::kind);
+    let transport = transport.or(partition.waits_for);
     let request = ClaimRequest::of(&partition, delivery.deliveries, (context.random)());
     // Devices of a message that is over are only counted, so the task needs no slot and never waits
     // for one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use push_model::{
-    device::{NoTarget, Target, TransportKind},
+    device::{Carrier, NoTarget, Target},
     envelope::Job,
     ids::{AudienceKind, ClientId},
     ledger::{Checkpoint, FailReason, PlannedPartition},
@@ -82,9 +82,9 @@ impl DeviceSource<'_> {
         self.planned.map_or(&[], |planned| &planned.ranges)
     }
 
-    /// Returns the transport of the devices of a broadcast's partition.
-    fn transport(&self) -> TransportKind {
-        self.planned.and_then(|planned| planned.transport).unwrap_or_default()
+    /// Returns the carrier of the devices of a broadcast's partition.
+    fn carrier(&self) -> Carrier {
+        self.planned.and_then(|planned| planned.carrier).unwrap_or_default()
     }
 
     /// Reads the devices from the checkpoint on, at most `most`.
@@ -114,9 +114,9 @@ impl DeviceSource<'_> {
         let head = &self.job.head;
         let by = self.context.registered_by(head);
         let asked_at = Instant::now();
-        let (app, transport) = (self.job.app(), self.transport());
+        let (app, carrier) = (self.job.app(), self.carrier());
         let index = &self.context.index;
-        let scanned = index.scan(&app, range, transport, targeting, by, most).await?;
+        let scanned = index.scan(&app, range, carrier, targeting, by, most).await?;
         self.context.metrics.targeted(AudienceKind::Broadcast, asked_at.elapsed());
         let next = plan::advance(self.ranges(), checkpoint, scanned.next);
         let failed =
@@ -156,9 +156,9 @@ impl DeviceSource<'_> {
         };
         let head = &self.job.head;
         let by = self.context.registered_by(head);
-        let (app, transport) = (self.job.app(), self.transport());
+        let (app, carrier) = (self.job.app(), self.carrier());
         let index = &self.context.index;
-        let count = index.count_matching(&app, range, transport, targeting, by).await?;
+        let count = index.count_matching(&app, range, carrier, targeting, by).await?;
         Ok((count, plan::advance(self.ranges(), checkpoint, None)))
     }
 }

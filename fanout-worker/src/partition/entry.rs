@@ -147,9 +147,9 @@ pub(crate) async fn begin_entry(
         Some(plan) => plan,
         None => {
             let app = job.app();
-            let transports = || context.index.transports(&app);
-            let extents = context.retrier.ask_store(hold, transports).await?.value;
-            let extents = extents.iter().map(|extent| (extent.transport, &*extent.ranges));
+            let carriers = || context.index.carriers(&app);
+            let extents = context.retrier.ask_store(hold, carriers).await?.value;
+            let extents = extents.iter().map(|extent| (extent.carrier, &*extent.ranges));
             let extents: Vec<_> = extents.collect();
             let PlanLimits { partitions, min_slots } = context.plan;
             plan::cut(&extents, partitions, min_slots, job_bytes(job))

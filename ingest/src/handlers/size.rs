@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_index::TransportExtent;
+use push_index::CarrierExtent;
 use push_model::{app::AppKey, device::TransportKind, message::Payload};
 use push_providers::{TooLarge, by_kind, content::Content};
 
@@ -42,8 +42,8 @@ pub(super) async fn carriers(
     let kinds = Box::pin(async {
         let app = AppKey::from(&cached.app);
         let read = async {
-            let extents = index.ask(Subject::app(&app.id), index.index.transports(&app)).await?;
-            let kind = |extent: TransportExtent| extent.transport;
+            let extents = index.ask(Subject::app(&app.id), index.index.carriers(&app)).await?;
+            let kind = |extent: CarrierExtent| extent.carrier.kind();
             Ok::<_, Rejection>(extents.into_iter().map(kind).collect())
         };
         cached.carriers.of(&cached.app, fresh, read).await

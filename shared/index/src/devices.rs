@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use push_model::{
     app::AppKey,
-    device::{Device, NoTarget, Target, TransportKind},
+    device::{Carrier, Device, NoTarget, Target},
     ids::ClientId,
     registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
@@ -72,11 +72,11 @@ impl Put {
     }
 }
 
-/// The slots in which an app has devices of one transport.
+/// The slots in which an app has devices of one carrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TransportExtent {
-    /// The transport.
-    pub transport: TransportKind,
+pub struct CarrierExtent {
+    /// The carrier.
+    pub carrier: Carrier,
     /// At most one range for each shard, none of them empty.
     pub ranges: Vec<SlotRange>,
 }
@@ -173,13 +173,13 @@ pub trait Devices: Send + Sync {
     /// If the index did not answer.
     async fn extent(&self, app: &AppKey) -> Result<Vec<SlotRange>, IndexError>;
 
-    /// The transports of which the app has devices, and where. A broadcast has partitions for these only, so
-    /// a transport is also listed for devices that [belong to its partition](push_model::registration::partition_of)
+    /// The carriers of which the app has devices, and where. A broadcast has partitions for these only, so
+    /// a carrier is also listed for devices that [belong to its partition](push_model::registration::partition_of)
     /// because they changed to another one a short time ago.
     ///
     /// # Errors
     /// If the index did not answer.
-    async fn transports(&self, app: &AppKey) -> Result<Vec<TransportExtent>, IndexError>;
+    async fn carriers(&self, app: &AppKey) -> Result<Vec<CarrierExtent>, IndexError>;
 
     /// Returns how these devices are reached, or why they are not: one entry for each id, in order.
     /// The time of registration does not matter, because the push names the devices.
@@ -209,7 +209,7 @@ pub trait Devices: Send + Sync {
     }
 
     /// The next devices of `range` that match, were registered no later than `registered_by` and belong to the
-    /// partition of this transport ([`partition_of`](push_model::registration::partition_of)): at most `limit`.
+    /// partition of this carrier ([`partition_of`](push_model::registration::partition_of)): at most `limit`.
     /// The records of other devices are not read. [`Target::transport`] is another one for a device that
     /// changed its transport since.
     ///
@@ -219,7 +219,7 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
@@ -234,7 +234,7 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError>;

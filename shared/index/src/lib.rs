@@ -46,7 +46,7 @@ pub use self::{
     audience::{CountedSlice, count_audience},
     audit::AuditTrail,
     components::Components,
-    devices::{Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned, TransportExtent},
+    devices::{CarrierExtent, Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
     dictionaries::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
         MAX_DISTINCT_VALUES, SweepStep, Swept,

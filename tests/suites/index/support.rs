@@ -3,11 +3,11 @@
 
 use std::num::NonZeroU32;
 
-use push_index::{Index, TransportExtent};
+use push_index::{CarrierExtent, Index};
 use push_model::{
     app::{App, AppKey},
     attributes::Attribute,
-    device::{Device, DeviceDraft, TransportKind},
+    device::{Carrier, Device, DeviceDraft},
     ids::{AppId, ClientId},
     pace::{Acquire, TrafficClass},
     secret::Secret,
@@ -57,26 +57,26 @@ pub(crate) async fn scan_all(
     limit: usize,
 ) -> Vec<String> {
     let mut found = Vec::new();
-    for TransportExtent { transport, ranges } in index.transports(app).await.unwrap() {
-        let read = (transport, targeting, registered_by);
-        found.extend(scan_transport(index, app, read, ranges, limit).await);
+    for CarrierExtent { carrier, ranges } in index.carriers(app).await.unwrap() {
+        let read = (carrier, targeting, registered_by);
+        found.extend(scan_carrier(index, app, read, ranges, limit).await);
     }
     found.sort();
     found
 }
 
-/// The client ids of the devices in the partition of a transport that has these slots.
-pub(crate) async fn scan_transport(
+/// The client ids of the devices in the partition of a carrier that has these slots.
+pub(crate) async fn scan_carrier(
     index: &dyn Index,
     app: &AppKey,
-    (transport, targeting, registered_by): (TransportKind, &Targeting, UnixMillis),
+    (carrier, targeting, registered_by): (Carrier, &Targeting, UnixMillis),
     ranges: Vec<SlotRange>,
     limit: usize,
 ) -> Vec<String> {
     let mut found = Vec::new();
     for mut range in ranges {
         loop {
-            let scan = index.scan(app, range, transport, targeting, registered_by, limit);
+            let scan = index.scan(app, range, carrier, targeting, registered_by, limit);
             let scanned = scan.await.unwrap();
             assert!(scanned.items.len() <= limit, "{} of {limit}", scanned.items.len());
             found.extend(scanned.items.iter().map(|target| target.client_id.to_string()));
@@ -103,9 +103,9 @@ pub(crate) async fn count_all(
     registered_by: UnixMillis,
 ) -> u64 {
     let (mut count, app) = (0, key());
-    for TransportExtent { transport, ranges } in index.transports(&app).await.unwrap() {
+    for CarrierExtent { carrier, ranges } in index.carriers(&app).await.unwrap() {
         for range in ranges {
-            let counted = index.count_matching(&app, range, transport, targeting, registered_by);
+            let counted = index.count_matching(&app, range, carrier, targeting, registered_by);
             count += counted.await.unwrap();
         }
     }

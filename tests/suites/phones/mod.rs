@@ -13,6 +13,7 @@ mod answers;
 mod connections;
 mod driver;
 mod http1;
+mod lanes;
 mod nghttpd;
 mod outside;
 mod reach;

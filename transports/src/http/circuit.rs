@@ -89,6 +89,11 @@ impl Circuit {
         was_closed
     }
 
+    /// Returns true if failures opened it and no success has closed it.
+    pub(super) fn is_open(&self) -> bool {
+        self.open_until.is_some()
+    }
+
     /// Notes that a request was not processed, which says nothing of the provider: if it was the probe,
     /// another one may probe.
     pub(super) fn not_sent(&mut self) {

@@ -11,6 +11,7 @@
 //! - `window`: how many requests of one app are under way at a time
 //! - `quota`: the requests that a provider takes from an account, counted over all workers
 //! - `circuit`: stops asking a provider that fails
+//! - `health`: says if the provider itself fails
 //! - `counts`: what providers answered, for metrics
 //! - `verdicts`: what a provider's answer means for a device, its message and its account
 //! - `stored`: credentials and quotas, from the index
@@ -23,6 +24,7 @@ mod bearers;
 mod circuit;
 mod counts;
 mod delivery;
+mod health;
 mod quota;
 mod settings;
 mod stored;
@@ -35,7 +37,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize},
     },
     time::Duration,
 };
@@ -58,6 +60,7 @@ use self::{
     accounts::{Account, Accounts, Identity, Unusable},
     counts::Counts,
     delivery::BatchDelivery,
+    health::ProviderHealth,
     verdicts::away,
     way::Way,
 };
@@ -99,8 +102,7 @@ struct Shared<P> {
     outbound: Arc<Outbound>,
     settings: HttpSettings,
     counts: Counts,
-    /// The provider itself fails.
-    is_failing: Arc<AtomicBool>,
+    health: Arc<ProviderHealth>,
     random: SystemRandom,
     provider: std::marker::PhantomData<fn() -> P>,
 }
@@ -120,7 +122,7 @@ impl<P: Provider> HttpTransport<P> {
             outbound,
             settings,
             counts,
-            is_failing: Arc::default(),
+            health: Arc::default(),
             random,
             provider,
         });
@@ -198,11 +200,11 @@ impl<P: Provider> Shared<P> {
     fn new_way(&self, identity: &Identity, to: &Destination) -> Option<Way> {
         let origin = self.settings.server(to)?;
         let client = self.outbound.origin(origin, PoolKey(identity.name.clone()));
-        let is_failing = match to {
-            Destination::Fcm | Destination::Apns { .. } => Some(self.is_failing.clone()),
+        let health = match to {
+            Destination::Fcm | Destination::Apns { .. } => Some(self.health.clone()),
             Destination::Outside(_) => None,
         };
-        Some(Way { client, circuit: Mutex::default(), transport: P::KIND.name(), is_failing })
+        Some(Way { client, circuit: Mutex::default(), transport: P::KIND.name(), health })
     }
 }
 
@@ -244,7 +246,7 @@ impl<P: Provider> Transport for HttpTransport<P> {
     }
 
     async fn ready(&self) -> bool {
-        !self.shared.is_failing.load(Ordering::Relaxed)
+        !self.shared.health.is_failing(Instant::now())
     }
 
     fn answers(&self) -> Vec<(&'static str, &'static str, u64)> {

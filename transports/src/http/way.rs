@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use push_outbound::{Client, Exchange};
@@ -14,15 +11,15 @@ use rand::RngExt as _;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::circuit::Circuit;
+use super::{circuit::Circuit, health::ProviderHealth};
 
 /// The way of an account's requests to a server.
 pub(super) struct Way {
     pub(super) client: Client,
     pub(super) circuit: Mutex<Circuit>,
     pub(super) transport: &'static str,
-    /// Set while the provider itself fails; none for a server that a tenant chose.
-    pub(super) is_failing: Option<Arc<AtomicBool>>,
+    /// The health of the provider; none for a server that a tenant chose.
+    pub(super) health: Option<Arc<ProviderHealth>>,
 }
 
 impl Way {
@@ -33,20 +30,32 @@ impl Way {
     /// Notes that the server answered.
     pub(super) fn succeed(&self) {
         self.circuit().succeed();
-        if let Some(is_failing) = &self.is_failing
-            && is_failing.load(Ordering::Relaxed)
-        {
-            is_failing.store(false, Ordering::Relaxed);
-        }
+        self.health.iter().for_each(|health| health.succeed());
     }
 
     /// Notes that the server could not be reached, failed, or did not answer.
     pub(super) fn fail(&self) {
-        let jitter = rand::rng().random();
-        if self.circuit().fail(Instant::now(), jitter) {
-            let (transport, server) = (self.transport, self.client.origin());
+        let (now, jitter) = (Instant::now(), rand::rng().random());
+        let (has_opened, is_open) = {
+            let mut circuit = self.circuit();
+            (circuit.fail(now, jitter), circuit.is_open())
+        };
+        if has_opened {
+            self.report_failing();
+        }
+        if is_open && let Some(health) = &self.health {
+            health.fail(now);
+        }
+    }
+
+    /// Reports that the server fails. The two lines are apart because each place in the code may log so many: servers
+    /// that tenants choose must not take the provider's.
+    fn report_failing(&self) {
+        let (transport, server) = (self.transport, self.client.origin());
+        if self.health.is_some() {
             warn!(transport, %server, "a provider fails; its devices wait");
-            self.is_failing.iter().for_each(|failing| failing.store(true, Ordering::Relaxed));
+        } else {
+            warn!(transport, %server, "a server that a tenant chose fails; its devices wait");
         }
     }
 

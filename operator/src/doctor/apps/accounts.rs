@@ -1,7 +1,7 @@
 //! Devices that no push reaches, because their app has no account at the provider of their transport.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use push_index::{Index, TransportExtent};
+use push_index::{CarrierExtent, Index};
 use push_model::{app::AppKey, targeting::Targeting, time::UnixMillis};
 use push_store::{Finding, IndexError};
 
@@ -29,17 +29,23 @@ pub(in crate::doctor) async fn judge(index: &dyn Index, engine: &Engine) -> Find
 async fn unreached(index: &dyn Index) -> Result<(usize, Vec<String>), IndexError> {
     let apps = index.apps().await?;
     let extents = stream::iter(&apps).map(async |app| {
-        let extents = index.transports(&AppKey::from(app)).await?;
-        let lacks = |extent: &TransportExtent| app.check_account(extent.transport).is_err();
+        let extents = index.carriers(&AppKey::from(app)).await?;
+        let lacks = |extent: &CarrierExtent| app.check_account(extent.carrier.kind()).is_err();
         Ok::<_, IndexError>((app, extents.into_iter().filter(lacks).collect::<Vec<_>>()))
     });
     let mut unreached: Vec<_> = extents.buffered(APPS_AT_ONCE).try_collect().await?;
     unreached.retain(|(_, extents)| !extents.is_empty());
     let mut named = Vec::new();
     for (app, extents) in unreached.iter().take(APPS_NAMED) {
-        for extent in extents {
-            let devices = count(index, &AppKey::from(*app), extent).await?;
-            named.push(format!("{} has {devices} of {}", app.app_id, extent.transport.name()));
+        let kind = |extent: &CarrierExtent| extent.carrier.kind();
+        // The carriers of a transport come one after another.
+        for extents in extents.chunk_by(|one, other| kind(one) == kind(other)) {
+            let mut devices = 0;
+            for extent in extents {
+                devices += count(index, &AppKey::from(*app), extent).await?;
+            }
+            let kinds = extents.first().map(kind);
+            named.extend(kinds.map(|k| format!("{} has {devices} of {}", app.app_id, k.name())));
         }
     }
     Ok((unreached.len(), named))
@@ -48,12 +54,12 @@ async fn unreached(index: &dyn Index) -> Result<(usize, Vec<String>), IndexError
 async fn count(
     index: &dyn Index,
     app: &AppKey,
-    TransportExtent { transport, ranges }: &TransportExtent,
+    CarrierExtent { carrier, ranges }: &CarrierExtent,
 ) -> Result<u64, IndexError> {
     let (everyone, now) = (Targeting::default(), UnixMillis::now());
     let mut devices = 0;
     for range in ranges {
-        devices += index.count_matching(app, *range, *transport, &everyone, now).await?;
+        devices += index.count_matching(app, *range, *carrier, &everyone, now).await?;
     }
     Ok(devices)
 }

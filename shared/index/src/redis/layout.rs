@@ -9,13 +9,13 @@
 //!
 //! A column is two planes of one byte a slot, the low and the high bytes of the codes. Most columns
 //! have only the low plane: few attributes have more than 255 values, and reading the columns is
-//! nearly all that targeting costs. One more column, of one plane, has the transports
-//! ([`transport_byte`]).
+//! nearly all that targeting costs. One more column, of one plane, has the carriers
+//! ([`carrier_byte`]).
 
 use push_model::{
-    device::TransportKind,
+    device::{Carrier, TransportKind},
     ids::ClientId,
-    registration::{TRANSPORT_CHANGE_KEPT, TRANSPORT_CHANGES_JOINED},
+    registration::{CARRIER_CHANGE_KEPT, CARRIER_CHANGES_JOINED},
 };
 use push_store::{
     IndexError, Refusal, RefusalReason,
@@ -62,28 +62,28 @@ pub(super) const TIME_LEN: usize = 6;
 /// Bytes of the [epoch](push_model::registration::RegistrationEpoch) of a registration, big-endian.
 pub(super) const EPOCH_LEN: usize = 6;
 
-/// Bytes of a change of transport in a record.
+/// Bytes of a change of carrier in a record.
 pub(super) const CHANGE_LEN: usize = 2 + TIME_LEN;
 
-/// The bit of a record's byte of flags that says that there is a change of transport. The lowest four bits are the
-/// transport's code.
+/// The bit of a record's byte of flags that says that there is a change of carrier. The lowest four bits are the
+/// carrier's code.
 pub(super) const HAS_CHANGE: u8 = 0x40;
 
-/// Returns what the transport column stores for a device: the lowest four bits are the code, and
-/// one, of the transport in whose partitions it is, the highest four those of the one before, or 0
+/// Returns what the carrier column stores for a device: the lowest four bits are the code, and
+/// one, of the carrier in whose partitions it is, the highest four those of the one before, or 0
 /// if no change is remembered. 0 stands for a free slot.
-pub(super) const fn transport_byte(transport: TransportKind, before: Option<TransportKind>) -> u8 {
+pub(super) const fn carrier_byte(carrier: Carrier, before: Option<Carrier>) -> u8 {
     let before = match before {
         Some(before) => before.code() + 1,
         None => 0,
     };
-    before << 4 | (transport.code() + 1)
+    before << 4 | (carrier.code() + 1)
 }
 
-/// Returns the transport in whose partitions a device with this byte of the transport column is; none for
+/// Returns the transport in whose partitions a device with this byte of the carrier column is; none for
 /// a free slot.
 pub(super) fn transport_of_byte(byte: u8) -> Option<TransportKind> {
-    TransportKind::from_code((byte & 0xf).checked_sub(1)?)
+    Some(Carrier::from_code((byte & 0xf).checked_sub(1)?)?.kind())
 }
 
 /// Mean number of devices in a bucket of the map from client id to slot; the same trade-off as for
@@ -149,8 +149,8 @@ pub(super) fn constants_lua() -> String {
          local CORRUPT, OTHER_VERSION = '{CORRUPT}', '{OTHER_VERSION}'\n",
         push_model::attributes::Attribute::COUNT,
         EPOCH_LEN,
-        TRANSPORT_CHANGE_KEPT.as_millis(),
-        TRANSPORT_CHANGES_JOINED.as_millis(),
+        CARRIER_CHANGE_KEPT.as_millis(),
+        CARRIER_CHANGES_JOINED.as_millis(),
     )
 }
 

@@ -11,7 +11,7 @@ use crate::{device::Device, registration::Stamp, time::UnixMillis};
 
 /// A device and when it registered: a broadcast reaches only devices that registered before it was accepted,
 /// so a device must not become younger when it is taken to another store, and its login must stay valid. Its last
-/// [change of transport](crate::registration::TransportChange) stays behind, because no broadcast goes on in
+/// [change of carrier](crate::registration::CarrierChange) stays behind, because no broadcast goes on in
 /// another store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {

@@ -6,7 +6,12 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{device::TransportKind, gone::RemovedDevice, ids::ClientId, time::UnixMillis};
+use crate::{
+    device::{Carrier, TransportKind},
+    gone::RemovedDevice,
+    ids::ClientId,
+    time::UnixMillis,
+};
 
 /// Tells a device from every later device of the same client id: a removal ends an epoch, and renewing or
 /// changing a registration does not.
@@ -137,34 +142,34 @@ impl fmt::Debug for GoneDevice {
     }
 }
 
-/// A device's change of its transport, as far as the partitions of broadcasts are concerned.
+/// A device's change of its carrier, as far as the partitions of broadcasts are concerned.
 ///
-/// The partitions of a broadcast have one transport each and are read at different times, so a device that
-/// changes its transport meanwhile could be read twice or not at all. So each device is *in the partitions* of
-/// one transport, which [`partition_of`] says, and is reached through the transport that it has when it is read.
+/// The partitions of a broadcast have one [carrier](Carrier) each and are read at different times, so a device that
+/// changes its carrier meanwhile could be read twice or not at all. So each device is *in the partitions* of
+/// one carrier, which [`partition_of`] says, and is reached at the address that it has when it is read.
 /// For every broadcast that goes on, that answer stays the same whatever the device changes.
 ///
-/// For that, one change is remembered, and a device is in the partitions of its new transport only after a
+/// For that, one change is remembered, and a device is in the partitions of its new carrier only after a
 /// change that finds none remembered ([`change_after`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TransportChange {
+pub struct CarrierChange {
     /// In whose partitions the device was before.
-    pub from: TransportKind,
+    pub from: Carrier,
     /// When it changed.
     pub at: UnixMillis,
     /// In whose partitions it is for broadcasts that were accepted later; never `from`. The device itself may have
-    /// another transport by now.
-    pub to: TransportKind,
+    /// another carrier by now.
+    pub to: Carrier,
 }
 
-/// The least time for which a change of transport is remembered. It is forgotten with the first
+/// The least time for which a change of carrier is remembered. It is forgotten with the first
 /// registration after that, so a broadcast that is not finished after so long may reach such a
 /// device twice, or not at all.
-pub const TRANSPORT_CHANGE_KEPT: Duration = Duration::from_hours(31 * 24);
+pub const CARRIER_CHANGE_KEPT: Duration = Duration::from_hours(31 * 24);
 
 /// A change that follows another one within this time is joined with it, as if the device had changed to the last
-/// transport at the time of the first change.
-pub const TRANSPORT_CHANGES_JOINED: Duration = Duration::from_secs(60);
+/// carrier at the time of the first change.
+pub const CARRIER_CHANGES_JOINED: Duration = Duration::from_secs(60);
 
 /// The most by which clocks may be allowed to differ. A larger `--clock-allowance` is refused.
 pub const MOST_CLOCK_ALLOWANCE: Duration = Duration::from_secs(30);
@@ -173,7 +178,7 @@ pub const MOST_CLOCK_ALLOWANCE: Duration = Duration::from_secs(30);
 const LONGEST_REGISTRATION: Duration = Duration::from_secs(60);
 
 /// Time before the latest time of registration by which a device must have changed to be in the partition of its
-/// new transport.
+/// new carrier.
 ///
 /// Callers give times of registration that lie behind the acceptance of the broadcast by what clocks may differ.
 /// A change that the index learns after the acceptance has a time that may be earlier by as much again, and by the
@@ -181,44 +186,44 @@ const LONGEST_REGISTRATION: Duration = Duration::from_secs(60);
 const CHANGE_ALLOWANCE: Duration = Duration::from_secs(
     2 * MOST_CLOCK_ALLOWANCE.as_secs()
         + LONGEST_REGISTRATION.as_secs()
-        + TRANSPORT_CHANGES_JOINED.as_secs(),
+        + CARRIER_CHANGES_JOINED.as_secs(),
 );
 
-/// The transport in whose partition of a broadcast a device is, if the broadcast reaches devices that registered
+/// The carrier in whose partition of a broadcast a device is, if the broadcast reaches devices that registered
 /// by `registered_by`.
 pub fn partition_of(
-    transport: TransportKind,
-    change: Option<TransportChange>,
+    carrier: Carrier,
+    change: Option<CarrierChange>,
     registered_by: UnixMillis,
-) -> TransportKind {
+) -> Carrier {
     match change {
         Some(change) if change.at > registered_by.minus(CHANGE_ALLOWANCE) => change.from,
         Some(change) => change.to,
-        None => transport,
+        None => carrier,
     }
 }
 
-/// The change that is remembered of a device that registers again, with `transport`.
+/// The change that is remembered of a device that registers again, with `carrier`.
 ///
 /// While a change is remembered, a later one moves the device to no other partition: which one it was in before
 /// the first would be forgotten, and a broadcast of that time might still need it. Two changes within
-/// [`TRANSPORT_CHANGES_JOINED`] are joined, because no partition of a broadcast that comes between them is read
+/// [`CARRIER_CHANGES_JOINED`] are joined, because no partition of a broadcast that comes between them is read
 /// before the second.
 pub fn change_after(
-    before: TransportKind,
-    change: Option<TransportChange>,
-    transport: TransportKind,
+    before: Carrier,
+    change: Option<CarrierChange>,
+    carrier: Carrier,
     now: UnixMillis,
-) -> Option<TransportChange> {
+) -> Option<CarrierChange> {
     match change {
-        Some(change) if now.since(change.at) <= TRANSPORT_CHANGE_KEPT => {
-            let is_joined = transport != before && now.since(change.at) <= TRANSPORT_CHANGES_JOINED;
-            let to = if is_joined { transport } else { change.to };
-            (to != change.from).then_some(TransportChange { to, ..change })
+        Some(change) if now.since(change.at) <= CARRIER_CHANGE_KEPT => {
+            let is_joined = carrier != before && now.since(change.at) <= CARRIER_CHANGES_JOINED;
+            let to = if is_joined { carrier } else { change.to };
+            (to != change.from).then_some(CarrierChange { to, ..change })
         }
         _ => {
             let from = change.map_or(before, |change| change.to);
-            (transport != from).then_some(TransportChange { from, at: now, to: transport })
+            (carrier != from).then_some(CarrierChange { from, at: now, to: carrier })
         }
     }
 }
@@ -228,8 +233,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use TransportKind::{Fcm, Mqtt, Webhook};
+    use TransportKind::{Fcm, Webhook};
 
+    const MQTT: Carrier = Carrier::first(TransportKind::Mqtt);
+    const FCM: Carrier = Carrier::first(Fcm);
+    const WEBHOOK: Carrier = Carrier::first(Webhook);
     const ACCEPTED: UnixMillis = UnixMillis(1_800_000_000_000);
 
     fn at(seconds: i64) -> UnixMillis {
@@ -237,17 +245,17 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_changes_its_transport_is_in_one_partition_of_a_broadcast() {
-        let moved = change_after(Mqtt, None, Fcm, at(1));
-        assert_eq!(partition_of(Fcm, moved, ACCEPTED), Mqtt, "the one it was in before");
-        assert_eq!(partition_of(Fcm, moved, at(240)), Fcm, "a later broadcast");
-        let again = change_after(Fcm, moved, Webhook, at(600));
-        assert_eq!(partition_of(Webhook, again, ACCEPTED), Mqtt);
-        assert_eq!(partition_of(Webhook, again, at(240)), Fcm);
-        let joined = change_after(Fcm, moved, Webhook, at(20));
-        assert_eq!(partition_of(Webhook, joined, ACCEPTED), Mqtt);
-        assert_eq!(partition_of(Webhook, joined, at(240)), Webhook);
-        assert_eq!(change_after(Fcm, moved, Mqtt, at(20)), None, "as if it had never changed");
+    fn a_device_that_changes_its_carrier_is_in_one_partition_of_a_broadcast() {
+        let moved = change_after(MQTT, None, FCM, at(1));
+        assert_eq!(partition_of(FCM, moved, ACCEPTED), MQTT, "the one it was in before");
+        assert_eq!(partition_of(FCM, moved, at(240)), FCM, "a later broadcast");
+        let again = change_after(FCM, moved, WEBHOOK, at(600));
+        assert_eq!(partition_of(WEBHOOK, again, ACCEPTED), MQTT);
+        assert_eq!(partition_of(WEBHOOK, again, at(240)), FCM);
+        let joined = change_after(FCM, moved, WEBHOOK, at(20));
+        assert_eq!(partition_of(WEBHOOK, joined, ACCEPTED), MQTT);
+        assert_eq!(partition_of(WEBHOOK, joined, at(240)), WEBHOOK);
+        assert_eq!(change_after(FCM, moved, MQTT, at(20)), None, "as if it had never changed");
     }
 
     #[test]
@@ -255,19 +263,19 @@ mod tests {
     {
         let allowance = MOST_CLOCK_ALLOWANCE.as_secs() as i64;
         // The broadcast was accepted by the right clock, and the change was stored by one that is late.
-        let change = change_after(Mqtt, None, Fcm, UnixMillis(at(-allowance).0 + 1));
-        assert_eq!(partition_of(Fcm, change, at(allowance)), Mqtt);
+        let change = change_after(MQTT, None, FCM, UnixMillis(at(-allowance).0 + 1));
+        assert_eq!(partition_of(FCM, change, at(allowance)), MQTT);
     }
 
     #[test]
     fn a_change_is_forgotten_when_no_broadcast_needs_it_any_more() {
-        let moved = change_after(Mqtt, None, Webhook, at(0));
+        let moved = change_after(MQTT, None, WEBHOOK, at(0));
         let (soon, later) = (at(30 * 24 * 3600), at(32 * 24 * 3600));
-        assert_eq!(change_after(Webhook, moved, Webhook, soon), moved);
-        assert_eq!(change_after(Webhook, moved, Webhook, later), None);
-        let again = change_after(Webhook, moved, Fcm, soon);
-        let caught_up = Some(TransportChange { from: Webhook, at: later, to: Fcm });
-        assert_eq!(change_after(Fcm, again, Fcm, later), caught_up);
+        assert_eq!(change_after(WEBHOOK, moved, WEBHOOK, soon), moved);
+        assert_eq!(change_after(WEBHOOK, moved, WEBHOOK, later), None);
+        let again = change_after(WEBHOOK, moved, FCM, soon);
+        let caught_up = Some(CarrierChange { from: WEBHOOK, at: later, to: FCM });
+        assert_eq!(change_after(FCM, again, FCM, later), caught_up);
     }
 
     /// A clock of the tests that is ahead or behind by up to half of what clocks may differ.
@@ -279,31 +287,31 @@ mod tests {
         /// The times are real ones, in milliseconds, and each program has a clock of its own.
         #[test]
         fn every_device_is_in_exactly_one_partition_whatever_it_changes_and_whenever_each_is_read(
-            first in a_kind(),
-            changes in prop::collection::vec((a_kind(), a_pause(), a_skew(), 0..60_000_u64), 0..12),
+            first in a_carrier(),
+            changes in prop::collection::vec((a_carrier(), a_pause(), a_skew(), 0..60_000_u64), 0..12),
             (accepted, accepted_skew, allowance) in (0..900_000_u64, a_skew(), 1..=30_000_u64),
-            reads in prop::collection::vec(0..1_200_000_u64, TransportKind::ALL.len()),
+            reads in prop::collection::vec(0..1_200_000_u64, Carrier::COUNT),
         ) {
             let skewed = |skew: i64| skew * i64::try_from(allowance).unwrap() / 60_000;
             let by = by_clock(accepted, skewed(accepted_skew)).plus(Duration::from_millis(allowance));
             let (mut history, mut takes_effect) = (vec![(0, first, None)], 0);
-            for (kind, pause, skew, delay) in changes {
+            for (carrier, pause, skew, delay) in changes {
                 let &(_, before, change) = history.last().unwrap();
                 let now = by_clock(takes_effect + pause, skewed(skew));
                 takes_effect += pause + delay;
-                history.push((takes_effect, kind, change_after(before, change, kind, now)));
+                history.push((takes_effect, carrier, change_after(before, change, carrier, now)));
             }
-            let partitions = TransportKind::ALL.into_iter().zip(reads).filter(|(kind, read)| {
+            let partitions = Carrier::ALL.into_iter().zip(reads).filter(|(carrier, read)| {
                 let read_at = accepted + read;
                 let seen = history.iter().rev().find(|(since, ..)| *since <= read_at).unwrap();
-                partition_of(seen.1, seen.2, by) == *kind
+                partition_of(seen.1, seen.2, by) == *carrier
             });
             prop_assert_eq!(partitions.count(), 1);
         }
     }
 
-    fn a_kind() -> impl Strategy<Value = TransportKind> {
-        prop::sample::select(&TransportKind::ALL[..3])
+    fn a_carrier() -> impl Strategy<Value = Carrier> {
+        prop::sample::select(&Carrier::ALL[3..6])
     }
 
     /// Between two registrations of a device.

@@ -1,20 +1,20 @@
 //! Cuts a broadcast into partitions, and computes the rest of a partition. Pure: no clock, no
 //! index, no queue.
 //!
-//! Each transport of a broadcast's devices has its own partitions, so that a slow or dead transport
-//! delays only its own devices. There are at most `most` of them, of about the same number of
+//! Each carrier of a broadcast's devices (a transport, or a lane of Web Push) has its own partitions, so that a slow
+//! or dead one delays only its own devices. There are at most `most` of them, of about the same number of
 //! slots. A partition goes back to the end of the task lane after each run. So the lane holds at
-//! most `most` tasks for each broadcast and transport, however large the broadcast is, and
+//! most `most` tasks for each broadcast and carrier, however large the broadcast is, and
 //! broadcasts of any size take turns.
 
 use crate::{
-    device::TransportKind,
+    device::Carrier,
     ledger::{Checkpoint, Plan, PlannedPartition},
     slots::SlotRange,
 };
 
 /// The most bytes that the first tasks of a broadcast take together, unless one task for each
-/// transport takes more.
+/// carrier takes more.
 pub const FIRST_TASKS_BYTES: u64 = 2 * 1024 * 1024;
 
 /// The most bytes that a task takes beside its job and its plan.
@@ -23,15 +23,15 @@ const REST_OF_A_TASK: u64 = 256;
 /// The most bytes that a slot range of a plan takes in a task.
 const BYTES_OF_A_RANGE: u64 = 48;
 
-/// The most bytes that a partition of a plan takes in a task: its transport, and the range that it
+/// The most bytes that a partition of a plan takes in a task: its carrier, and the range that it
 /// shares with the next partition.
 const BYTES_OF_A_PARTITION: u64 = BYTES_OF_A_RANGE + 16;
 
-/// Returns the most partitions of each transport with which the first tasks of a broadcast stay
+/// Returns the most partitions of each carrier with which the first tasks of a broadcast stay
 /// within [`FIRST_TASKS_BYTES`]: at least 1, and no more than `most`.
-fn affordable(most: usize, transports: usize, ranges: usize, job_bytes: u64) -> usize {
+fn affordable(most: usize, carriers: usize, ranges: usize, job_bytes: u64) -> usize {
     let first_tasks = |of_each: usize| {
-        let tasks = of_each.saturating_mul(transports);
+        let tasks = of_each.saturating_mul(carriers);
         let (tasks, ranges) = (tasks as u64, ranges as u64);
         let partitions = BYTES_OF_A_PARTITION.saturating_mul(tasks);
         let plan = BYTES_OF_A_RANGE.saturating_mul(ranges).saturating_add(partitions);
@@ -41,21 +41,21 @@ fn affordable(most: usize, transports: usize, ranges: usize, job_bytes: u64) -> 
     (2..=most).rev().find(|of_each| first_tasks(*of_each) <= FIRST_TASKS_BYTES).unwrap_or(1)
 }
 
-/// Cuts the slots of each transport's devices into at most `most` partitions of equal size, each of
-/// at least `min_slots` slots unless it is the only one of its transport; fewer if the job is large
-/// ([`FIRST_TASKS_BYTES`]). The partitions of different transports alternate, so that the first
+/// Cuts the slots of each carrier's devices into at most `most` partitions of equal size, each of
+/// at least `min_slots` slots unless it is the only one of its carrier; fewer if the job is large
+/// ([`FIRST_TASKS_BYTES`]). The partitions of different carriers alternate, so that the first
 /// tasks of all of them come early in the lane.
 pub fn cut(
-    extents: &[(TransportKind, &[SlotRange])],
+    extents: &[(Carrier, &[SlotRange])],
     most: usize,
     min_slots: u64,
     job_bytes: u64,
 ) -> Plan {
     let ranges = extents.iter().map(|(_, extent)| extent.len()).sum();
     let most = affordable(most, extents.len(), ranges, job_bytes);
-    let of_each = extents.iter().map(|(transport, extent)| {
+    let of_each = extents.iter().map(|(carrier, extent)| {
         let cut = cut_one(extent, most, min_slots).into_iter();
-        cut.map(move |ranges| PlannedPartition { transport: Some(*transport), ranges })
+        cut.map(move |ranges| PlannedPartition { carrier: Some(*carrier), ranges })
     });
     let mut of_each: Vec<_> = of_each.collect();
     let mut partitions = Vec::new();
@@ -68,7 +68,7 @@ pub fn cut(
     }
 }
 
-/// Cuts the slots of one transport's devices.
+/// Cuts the slots of one carrier's devices.
 fn cut_one(extent: &[SlotRange], most: usize, min_slots: u64) -> Vec<Vec<SlotRange>> {
     let total: u64 = extent.iter().map(|s| u64::from(slots(s))).sum();
     let mut all = Vec::new();
@@ -147,13 +147,16 @@ pub fn advance(ranges: &[SlotRange], checkpoint: Checkpoint, next: Option<u32>) 
 
 #[cfg(test)]
 mod tests {
-    use crate::envelope::{PartitionTask, Task, Work, encode_alone};
+    use crate::{
+        device::TransportKind,
+        envelope::{PartitionTask, Task, Work, encode_alone},
+    };
 
     use super::*;
 
-    /// Cuts the slots of an app with one transport.
+    /// Cuts the slots of an app with one carrier.
     fn cut(extent: &[SlotRange], most: usize, min_slots: u64) -> Plan {
-        super::cut(&[(TransportKind::Mqtt, extent)], most, min_slots, 0)
+        super::cut(&[(Carrier::default(), extent)], most, min_slots, 0)
     }
 
     #[test]
@@ -166,34 +169,34 @@ mod tests {
         let nonce = u64::MAX;
         let first = PartitionTask { nonce, parent: 0, continues: None, unsaved: None, ..task };
         let first = Work::Partition(first);
-        let counts = |transports: usize, job_kib: u64| {
+        let counts = |carriers: usize, job_kib: u64| {
             let extent: Vec<SlotRange> = (0..64).map(|shard| range(shard, 0, 1_000_000)).collect();
-            let kinds = TransportKind::ALL.into_iter().take(transports);
-            let extents: Vec<_> = kinds.map(|kind| (kind, &*extent)).collect();
+            let all = Carrier::ALL.into_iter().take(carriers);
+            let extents: Vec<_> = all.map(|carrier| (carrier, &*extent)).collect();
             let plan = super::cut(&extents, 32, 4096, job_kib * 1024);
-            assert_eq!(total_slots(&plan), 64_000_000 * transports as u64);
+            assert_eq!(total_slots(&plan), 64_000_000 * carriers as u64);
             let partitions = plan.partitions.len();
             let task = Task { plan: Some(plan), work: first.clone(), job: job.clone() };
             let task = task.encode().unwrap().len() as u64 - job_bytes + job_kib * 1024;
             let all = task.saturating_mul(partitions as u64);
-            assert!(partitions <= transports || all <= FIRST_TASKS_BYTES, "{all}");
+            assert!(partitions <= carriers || all <= FIRST_TASKS_BYTES, "{all}");
             partitions
         };
-        assert_eq!([1, 2, 3].map(|transports| counts(transports, 1)), [32, 64, 96], "all of them");
+        assert_eq!([1, 2, 3].map(|carriers| counts(carriers, 1)), [32, 64, 96], "all of them");
         assert_eq!([16, 64, 128, 256, 512].map(|kib| counts(1, kib)), [32, 29, 15, 7, 3]);
         assert_eq!([16, 64, 128, 256, 512].map(|kib| counts(2, kib)), [64, 28, 14, 6, 2]);
-        assert_eq!(counts(6, 512), 6, "each transport keeps one of its own");
-        assert_eq!(counts(6, u64::MAX >> 20), 6);
+        assert_eq!(counts(13, 512), 13, "each carrier keeps one of its own");
+        assert_eq!(counts(13, u64::MAX >> 20), 13);
     }
 
     #[test]
-    fn each_transport_has_its_own_partitions_which_alternate() {
-        let (many, few) = ([range(0, 0, 100)], [range(0, 3, 9)]);
-        let transports = [(TransportKind::Mqtt, &many[..]), (TransportKind::Fcm, &few[..])];
-        let plan = super::cut(&transports, 3, 10, 0);
-        let kinds: Vec<_> = plan.partitions.iter().flat_map(|planned| planned.transport).collect();
+    fn each_carrier_has_its_own_partitions_which_alternate() {
         use TransportKind::{Fcm, Mqtt};
-        assert_eq!(kinds, [Mqtt, Fcm, Mqtt, Mqtt]);
+        let (many, few) = ([range(0, 0, 100)], [range(0, 3, 9)]);
+        let carriers = [(Mqtt.into(), &many[..]), (Fcm.into(), &few[..])];
+        let plan = super::cut(&carriers, 3, 10, 0);
+        let kinds = plan.partitions.iter().flat_map(|planned| planned.carrier).map(Carrier::kind);
+        assert_eq!(kinds.collect::<Vec<_>>(), [Mqtt, Fcm, Mqtt, Mqtt]);
         assert_eq!(plan.partitions[1].ranges, few);
         assert_eq!(total_slots(&plan), 106);
     }

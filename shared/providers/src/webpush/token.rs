@@ -1,17 +1,14 @@
 //! A subscription of a browser or a UnifiedPush app.
 //!
 //! A device registers the JSON of its `PushSubscription` (W3C Push API), about 365 bytes. The index keeps a
-//! shorter form, about 260 bytes:
-//!
-//! | characters | content |
-//! |---|---|
-//! | 1 | how the endpoint begins, of a list of beginnings |
-//! | 107 | the coordinates of the key `p256dh` and the secret `auth`, in base64url |
-//! | rest | the rest of the endpoint |
+//! shorter form, about 260 bytes ([`subscription`]).
 
 use std::fmt;
 
-use push_model::text::Text;
+use push_model::{
+    device::subscription::{self, BEGINNINGS, KEYS_LEN},
+    text::Text,
+};
 use ring::{
     agreement::{ECDH_P256, EphemeralPrivateKey, UnparsedPublicKey, agree_ephemeral},
     rand::SecureRandom,
@@ -22,19 +19,6 @@ use crate::{BadToken, base64url, outside};
 
 /// The longest endpoint, in bytes (UnifiedPush).
 const MAX_ENDPOINT_LEN: usize = 1000;
-
-/// The characters of the key and the secret.
-const KEYS_LEN: usize = 107;
-
-/// The beginnings of endpoints, each with the character that stands for it. The characters are stored, so
-/// none is ever used again. A longer beginning precedes a shorter one that it contains.
-const BEGINNINGS: [(&str, &str); 5] = [
-    ("f", "https://fcm.googleapis.com/fcm/send/"),
-    ("m", "https://updates.push.services.mozilla.com/wpush/v2/"),
-    ("a", "https://web.push.apple.com/"),
-    ("s", "https://"),
-    ("h", "http://"),
-];
 
 const SUBSCRIPTION: BadToken = BadToken {
     expected: "must be the JSON of a PushSubscription, with endpoint, keys.p256dh and keys.auth",
@@ -123,9 +107,7 @@ impl Token {
     }
 
     fn parse(stored: &str) -> Option<Self> {
-        let (code, rest) = stored.split_at_checked(1)?;
-        let (keys, rest) = rest.split_at_checked(KEYS_LEN)?;
-        let (_, beginning) = BEGINNINGS.iter().find(|(known, _)| *known == code)?;
+        let (beginning, keys, rest) = subscription::parts(stored)?;
         let keys: [u8; 80] = base64url::decode_array(keys)?;
         let mut p256dh = [4; 65];
         p256dh[1..].copy_from_slice(&keys[..64]);

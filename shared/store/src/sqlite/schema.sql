@@ -104,8 +104,9 @@ CREATE TABLE device (
     serial INTEGER NOT NULL,
     -- NULL for transports that do not keep it (`push_model::registration`).
     renewed INTEGER,
+    -- The codes of carriers (`push_model::device::Carrier`).
     transport INTEGER NOT NULL,
-    -- These three are NULL unless the device has changed its transport lately.
+    -- These three are NULL unless the device has changed its carrier lately.
     transport_before INTEGER,
     transport_since INTEGER,
     transport_partition INTEGER,
@@ -119,7 +120,7 @@ CREATE TABLE device (
     PRIMARY KEY (app, slot)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX device_client ON device (app, client);
--- A partition of a broadcast reads the devices that belong to the partitions of one transport now,
+-- A partition of a broadcast reads the devices that belong to the partitions of one carrier now,
 -- and those that did a short time ago.
 CREATE INDEX device_transport ON device (app, ifnull(transport_partition, transport), slot);
 CREATE INDEX device_transport_before ON device (app, transport_before, slot)

@@ -97,7 +97,7 @@ async fn read(index: &dyn Index, app: &AppKey, mut range: SlotRange) -> anyhow::
     let mut found = 0;
     loop {
         let scanned =
-            index.scan(app, range, TransportKind::Discard, &all_devices, now, BATCH).await?;
+            index.scan(app, range, TransportKind::Discard.into(), &all_devices, now, BATCH).await?;
         found += scanned.items.len();
         match scanned.next {
             Some(next) => range.from = next,

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use push_index::{Index, TransportExtent};
+use push_index::{CarrierExtent, Index};
 use push_model::{
-    app::AppKey, attributes::Attribute, device::TransportKind, slots::SlotRange,
-    targeting::Targeting, time::UnixMillis,
+    app::AppKey, attributes::Attribute, device::Carrier, slots::SlotRange, targeting::Targeting,
+    time::UnixMillis,
 };
 use push_tests::stack::APP;
 use redis::aio::MultiplexedConnection;
@@ -96,7 +96,7 @@ struct TargetedApp<'a> {
     index: Arc<dyn Index>,
     raw: MultiplexedConnection,
     app: AppKey,
-    transport: TransportKind,
+    carrier: Carrier,
     extent: Vec<SlotRange>,
     criteria: &'a [(Attribute, &'a [&'a str])],
     /// Number of their columns that have high bytes.
@@ -120,14 +120,14 @@ impl<'a> TargetedApp<'a> {
             let values = values.iter().map(|value| attribute.normalise_wanted(value));
             targeting.set(*attribute, values.collect::<Result<_, _>>()?);
         }
-        let of_transports = index.transports(&app).await?;
-        let [TransportExtent { transport, ranges: extent }] = &*of_transports else {
-            bail!("the devices are not all of one transport");
+        let of_carriers = index.carriers(&app).await?;
+        let [CarrierExtent { carrier, ranges: extent }] = &*of_carriers else {
+            bail!("the devices are not all of one carrier");
         };
-        let (transport, extent) = (*transport, extent.clone());
+        let (carrier, extent) = (*carrier, extent.clone());
         let client = redis::Client::open(loaded.redis.url())?;
         let raw = client.get_multiplexed_async_connection().await?;
-        Ok(Self { loaded, index, raw, app, transport, extent, criteria, high, targeting, expected })
+        Ok(Self { loaded, index, raw, app, carrier, extent, criteria, high, targeting, expected })
     }
 
     /// Milliseconds per million devices.
@@ -142,7 +142,7 @@ impl<'a> TargetedApp<'a> {
         for _ in 0..repeated {
             let count = |range: &SlotRange| {
                 let (app, targeting) = (&self.app, &self.targeting);
-                self.index.count_matching(app, *range, self.transport, targeting, now)
+                self.index.count_matching(app, *range, self.carrier, targeting, now)
             };
             let found: u64 = stream::iter(self.extent.iter().map(count))
                 .buffer_unordered(CONCURRENT_RANGES)

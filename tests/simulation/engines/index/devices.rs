@@ -1,10 +1,10 @@
 //! Apps and devices. The worker reads them, and removes those devices that their provider no longer knows.
 
 use async_trait::async_trait;
-use push_index::{Apps, CountedSlice, Devices, Put, PutRefused, Scanned, TransportExtent};
+use push_index::{Apps, CarrierExtent, CountedSlice, Devices, Put, PutRefused, Scanned};
 use push_model::{
     app::{App, AppKey},
-    device::{Device, NoTarget, Target, TransportKind},
+    device::{Carrier, Device, NoTarget, Target},
     ids::{AppId, ClientId},
     registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
@@ -98,8 +98,8 @@ impl Devices for SimIndex {
         self.read(|store| store.extent()).await
     }
 
-    async fn transports(&self, _: &AppKey) -> Result<Vec<TransportExtent>, IndexError> {
-        self.read(|store| store.transports()).await
+    async fn carriers(&self, _: &AppKey) -> Result<Vec<CarrierExtent>, IndexError> {
+        self.read(|store| store.carriers()).await
     }
 
     async fn targets(
@@ -115,14 +115,14 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         let answer = self
             .read(|store| {
-                let mut found = store.matching(range, transport, targeting, registered_by);
+                let mut found = store.matching(range, carrier, targeting, registered_by);
                 let next = found.get(limit).map(|(slot, _)| *slot);
                 found.truncate(limit);
                 let items = found.into_iter().map(|(_, target)| target).collect();
@@ -138,11 +138,11 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
-        self.read(|store| store.matching(range, transport, targeting, registered_by).len() as u64)
+        self.read(|store| store.matching(range, carrier, targeting, registered_by).len() as u64)
             .await
     }
 

@@ -1,8 +1,8 @@
 //! The devices in their slots.
 
-use push_index::TransportExtent;
+use push_index::CarrierExtent;
 use push_model::{
-    device::{Device, Target, TransportKind},
+    device::{Carrier, Device, Target},
     ids::ClientId,
     registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
@@ -71,12 +71,11 @@ impl Store {
         ranges.filter(|range| range.to > 0).collect()
     }
 
-    pub(crate) fn transports(&self) -> Vec<TransportExtent> {
-        let has = |transport: &TransportKind| {
-            self.registered().any(|person| person.device.transport == *transport)
-        };
-        let of = |transport| TransportExtent { transport, ranges: self.extent() };
-        TransportKind::ALL.into_iter().filter(has).map(of).collect()
+    pub(crate) fn carriers(&self) -> Vec<CarrierExtent> {
+        let has =
+            |carrier: &Carrier| self.registered().any(|person| person.device.carrier() == *carrier);
+        let of = |carrier| CarrierExtent { carrier, ranges: self.extent() };
+        Carrier::ALL.into_iter().filter(has).map(of).collect()
     }
 
     fn registered(&self) -> impl Iterator<Item = &Person> {
@@ -92,7 +91,7 @@ impl Store {
     pub(crate) fn matching(
         &self,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Vec<(u32, Target)> {
@@ -100,7 +99,7 @@ impl Store {
         slots
             .filter(|(slot, _)| (range.from..range.to).contains(slot))
             .filter_map(|(slot, number)| Some((slot, &self.people[(*number)?])))
-            .filter(|(_, person)| person.device.transport == transport)
+            .filter(|(_, person)| person.device.carrier() == carrier)
             .filter(|(_, person)| person.born <= registered_by)
             .filter(|(_, person)| targeting.matches(&person.device.attributes))
             .map(|(slot, person)| (slot, target(person)))

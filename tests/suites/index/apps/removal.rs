@@ -113,11 +113,13 @@ pub(crate) async fn nothing_is_read_or_removed_with_the_key_of_a_removed_app(ind
     assert!(!index.remove_device(&old, &c0).await.unwrap());
     for range in ranges {
         for targeting in [Targeting::all_devices(), wanted(Attribute::Model, &["m"])] {
-            let scanned =
-                index.scan(&old, range, TransportKind::Mqtt, &targeting, NOW, 100).await.unwrap();
+            let scanned = index
+                .scan(&old, range, TransportKind::Mqtt.into(), &targeting, NOW, 100)
+                .await
+                .unwrap();
             assert_eq!((scanned.items, scanned.next), (Vec::new(), None), "{range:?}");
             let count = index
-                .count_matching(&old, range, TransportKind::Mqtt, &targeting, NOW)
+                .count_matching(&old, range, TransportKind::Mqtt.into(), &targeting, NOW)
                 .await
                 .unwrap();
             assert_eq!(count, 0, "{range:?}");

@@ -1,6 +1,6 @@
 //! Registrations that can be told apart: what a login belongs to, and what a provider's report is about.
 
-use push_index::{Index, Put, TransportExtent};
+use push_index::{CarrierExtent, Index, Put};
 use push_model::{
     device::{Device, TransportKind},
     registration::{GoneDevice, RegistrationEpoch},
@@ -83,7 +83,7 @@ pub(crate) async fn a_device_that_registered_again_is_not_removed_as_gone(index:
     let reports: Vec<_> = again.iter().map(|device| gone(device, later(11))).collect();
     assert_eq!(index.remove_devices(&key(), &reports, later(11)).await.unwrap(), [true; 3]);
     assert_eq!(index.remove_devices(&key(), &reports, later(11)).await.unwrap(), [false; 3]);
-    assert_eq!(index.transports(&key()).await.unwrap(), []);
+    assert_eq!(index.carriers(&key()).await.unwrap(), []);
     assert!(index.remove_devices(&key(), &[], NOW).await.unwrap().is_empty());
 }
 
@@ -101,8 +101,8 @@ pub(crate) async fn many_devices_are_removed_in_one_call(index: &dyn Index) {
 
 pub(crate) async fn a_transport_is_listed_as_long_as_a_device_belongs_to_it(index: &dyn Index) {
     let listed = async || {
-        let extents = index.transports(&key()).await.unwrap();
-        extents.into_iter().map(|extent| extent.transport).collect::<Vec<_>>()
+        let extents = index.carriers(&key()).await.unwrap();
+        extents.into_iter().map(|extent| extent.carrier.kind()).collect::<Vec<_>>()
     };
     let mqtt: Vec<_> = (0..300).map(|n| device(&format!("m{n}"), &[])).collect();
     index.put_devices(&key(), &mqtt, NOW).await.unwrap();
@@ -111,8 +111,8 @@ pub(crate) async fn a_transport_is_listed_as_long_as_a_device_belongs_to_it(inde
     index.put_devices(&key(), &few, NOW).await.unwrap();
     assert_eq!(listed().await, [TransportKind::Mqtt, TransportKind::Webhook]);
     // The few devices are in few places.
-    let extents = index.transports(&key()).await.unwrap();
-    let slots = |extent: &TransportExtent| {
+    let extents = index.carriers(&key()).await.unwrap();
+    let slots = |extent: &CarrierExtent| {
         extent.ranges.iter().map(|range| u64::from(range.to - range.from)).sum::<u64>()
     };
     assert!(slots(&extents[1]) < 40, "{extents:?}");

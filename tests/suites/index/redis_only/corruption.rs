@@ -84,13 +84,15 @@ async fn a_device_whose_record_cannot_be_read_keeps_no_other_from_its_message() 
     for targeting in [Targeting::all_devices(), wanted] {
         let (mut found, mut unreadable, mut counted) = (0, 0, 0);
         for range in index.extent(&key).await.unwrap() {
-            let scanned =
-                index.scan(&key, range, TransportKind::Mqtt, &targeting, NOW, 1000).await.unwrap();
+            let scanned = index
+                .scan(&key, range, TransportKind::Mqtt.into(), &targeting, NOW, 1000)
+                .await
+                .unwrap();
             assert_eq!(scanned.next, None);
             found += scanned.items.len();
             unreadable += scanned.unreadable;
             counted += index
-                .count_matching(&key, range, TransportKind::Mqtt, &targeting, NOW)
+                .count_matching(&key, range, TransportKind::Mqtt.into(), &targeting, NOW)
                 .await
                 .unwrap();
         }

@@ -178,7 +178,7 @@ async fn what_moved_to_another_node_of_a_cluster_is_found_there_at_once() {
         let mut count = 0;
         for range in &extent {
             count += index
-                .count_matching(&key(), *range, TransportKind::Mqtt, &some, NOW)
+                .count_matching(&key(), *range, TransportKind::Mqtt.into(), &some, NOW)
                 .await
                 .unwrap();
         }

@@ -1,7 +1,7 @@
 //! Random registrations, updates, removals and targetings: an engine gives the same answers as a
 //! map in memory that targets by [`Targeting::matches`].
 //!
-//! There are few clients, values and times, so that updates, reused slots, equal values, changes of transport and
+//! There are few clients, values and times, so that updates, reused slots, equal values, changes of carrier and
 //! registrations on both sides of a message's acceptance are frequent.
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,18 +16,18 @@ use push_model::{
     app::AppKey,
     attributes::{Attribute, Attributes},
     audience::AudienceCounts,
-    device::{Device, TransportKind},
+    device::{Carrier, Device, TransportKind, subscription},
     ids::ClientId,
     message::Audience,
     registration::{
-        GoneDevice, RegistrationEpoch, TRANSPORT_CHANGE_KEPT, TransportChange, change_after,
+        CARRIER_CHANGE_KEPT, CarrierChange, GoneDevice, RegistrationEpoch, change_after,
         partition_of,
     },
     targeting::Targeting,
     time::UnixMillis,
 };
 
-use crate::index::support::{NOW, device, scan_all, scan_transport};
+use crate::index::support::{NOW, device, scan_all, scan_carrier};
 
 /// Random sequences for each engine, each in an app of its own.
 const SEQUENCES: usize = 12;
@@ -51,7 +51,7 @@ struct Known {
     device: Device,
     registered_at: UnixMillis,
     renewed_at: UnixMillis,
-    change: Option<TransportChange>,
+    change: Option<CarrierChange>,
     /// As an engine said it first.
     epoch: Option<RegistrationEpoch>,
 }
@@ -59,7 +59,7 @@ struct Known {
 impl Known {
     /// The transport in whose partitions later broadcasts find it.
     fn partition(&self) -> TransportKind {
-        self.change.map_or(self.device.transport, |change| change.to)
+        self.change.map_or(self.device.transport, |change| change.to.kind())
     }
 }
 
@@ -75,10 +75,11 @@ impl Model {
     fn put(&mut self, device: &Device, now: UnixMillis) -> Put {
         match self.devices.get_mut(&device.client_id) {
             Some(known) => {
-                let (before, after) = (known.device.transport, device.transport);
+                let (before, after) = (known.device.carrier(), device.carrier());
                 known.change = change_after(before, known.change, after, now);
                 known.device.clone_from(device);
-                known.renewed_at = if after.is_renewed() { now } else { known.registered_at };
+                known.renewed_at =
+                    if device.transport.is_renewed() { now } else { known.registered_at };
                 Put::Updated
             }
             None => {
@@ -101,16 +102,11 @@ impl Model {
         removed.is_some()
     }
 
-    /// The devices of the partition of a transport.
-    fn meant(
-        &self,
-        transport: TransportKind,
-        targeting: &Targeting,
-        by: UnixMillis,
-    ) -> Vec<String> {
+    /// The devices of the partition of a carrier.
+    fn meant(&self, carrier: Carrier, targeting: &Targeting, by: UnixMillis) -> Vec<String> {
         let meant = self.devices.values().filter(|known| {
             known.registered_at <= by
-                && partition_of(known.device.transport, known.change, by) == transport
+                && partition_of(known.device.carrier(), known.change, by) == carrier
                 && targeting.matches(&known.device.attributes)
         });
         meant.map(|known| known.device.client_id.to_string()).collect()
@@ -151,19 +147,32 @@ fn a_client() -> impl Strategy<Value = ClientId> {
 }
 
 fn a_time() -> impl Strategy<Value = UnixMillis> {
-    let month = TRANSPORT_CHANGE_KEPT.as_millis() as u64;
+    let month = CARRIER_CHANGE_KEPT.as_millis() as u64;
     let times = [0, 1, 2, 3, 30_000, 62_000, 63_000, 130_000, 250_000, month, month + 1, 2 * month];
     prop::sample::select(times.to_vec()).prop_map(|later| UnixMillis(NOW.0 + later))
+}
+
+/// How stored subscriptions begin and go on behind their keys: each of the first four has a lane of its own.
+const ENDPOINTS: [&str; 6] =
+    ["fx", "my", "az", "sdb5p.notify.windows.com/w", "sntfy.sh/a", "sb.example/u"];
+
+/// A transport and a token. Few of them most of the time, so that a device often comes back to the same carrier.
+fn an_address() -> impl Strategy<Value = (TransportKind, Option<String>)> {
+    let few = prop::sample::select(&TransportKind::ALL[..2]);
+    let transport = prop_oneof![4 => few, 1 => prop::sample::select(&TransportKind::ALL[..])];
+    let token = prop::option::of("[a-z]{1,200}");
+    let browser = (prop::sample::select(&ENDPOINTS[..]), "[a-z]{1,40}").prop_map(|(at, name)| {
+        let (beginning, rest) = at.split_at(1);
+        let keys = "k".repeat(subscription::KEYS_LEN);
+        (TransportKind::Webpush, Some(format!("{beginning}{keys}{rest}{name}")))
+    });
+    prop_oneof![2 => (transport, token), 1 => browser]
 }
 
 fn a_device() -> impl Strategy<Value = Device> {
     let attributes = Attribute::ALL
         .map(|attribute| prop::option::weighted(0.8, prop::sample::select(values(attribute))));
-    // Two of them most of the time, so that a device often comes back to the same one.
-    let few = prop::sample::select(&TransportKind::ALL[..2]);
-    let transport = prop_oneof![4 => few, 1 => prop::sample::select(&TransportKind::ALL[..])];
-    let token = prop::option::of("[a-z]{1,200}");
-    (a_client(), attributes, transport, token).prop_map(|(client_id, values, transport, token)| {
+    (a_client(), attributes, an_address()).prop_map(|(client_id, values, (transport, token))| {
         let mut attributes = Attributes::default();
         for (attribute, value) in Attribute::ALL.into_iter().zip(values) {
             if let Some(value) = value {
@@ -278,21 +287,21 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             assert!(!expected || model.remove(client), "{at}");
         }
         Action::Ask(targeting, by, limit) => {
-            let extents = index.transports(app).await.unwrap();
+            let extents = index.carriers(app).await.unwrap();
             let mut all = Vec::new();
-            for transport in TransportKind::ALL {
-                let expected = model.meant(transport, targeting, *by);
-                let extent = extents.iter().find(|extent| extent.transport == transport);
+            for carrier in Carrier::ALL {
+                let expected = model.meant(carrier, targeting, *by);
+                let extent = extents.iter().find(|extent| extent.carrier == carrier);
                 let ranges = extent.map(|extent| extent.ranges.clone()).unwrap_or_default();
                 let mut count = 0;
                 for range in &ranges {
-                    let counted = index.count_matching(app, *range, transport, targeting, *by);
+                    let counted = index.count_matching(app, *range, carrier, targeting, *by);
                     count += counted.await.unwrap();
                 }
-                let of = (transport, targeting, *by);
-                let found = scan_transport(index, app, of, ranges, *limit).await;
-                assert_eq!(sorted(&found), sorted(&expected), "{transport:?} {at}");
-                assert_eq!(count, expected.len() as u64, "{transport:?} {at}");
+                let of = (carrier, targeting, *by);
+                let found = scan_carrier(index, app, of, ranges, *limit).await;
+                assert_eq!(sorted(&found), sorted(&expected), "{carrier:?} {at}");
+                assert_eq!(count, expected.len() as u64, "{carrier:?} {at}");
                 all.extend(found);
             }
             let once: HashSet<_> = all.iter().collect();
@@ -301,10 +310,12 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             let audience = Audience::Targeting(targeting.clone());
             let counts = count_audience(index, app, &audience).await.unwrap();
             assert_eq!(counts, model.counts(targeting), "{at}");
-            let kinds =
-                |known: &Known| [Some(known.partition()), known.change.map(|change| change.from)];
-            let has: HashSet<_> = model.devices.values().flat_map(kinds).flatten().collect();
-            let listed: HashSet<_> = extents.iter().map(|extent| extent.transport).collect();
+            let carriers = |known: &Known| {
+                let now = known.change.map_or(known.device.carrier(), |change| change.to);
+                [Some(now), known.change.map(|change| change.from)]
+            };
+            let has: HashSet<_> = model.devices.values().flat_map(carriers).flatten().collect();
+            let listed: HashSet<_> = extents.iter().map(|extent| extent.carrier).collect();
             assert_eq!(listed, has, "{at}");
         }
         // A step of a sweep; in the Redis engine every second one frees values.

@@ -56,8 +56,10 @@ pub(crate) async fn pages_cover_a_slot_range_once_and_in_order_whatever_their_si
         let middle = from + (to - from) / 3;
         for (from, to) in [(from, middle), (middle, to)] {
             let range = SlotRange { shard, from, to };
-            let scanned =
-                index.scan(&key(), range, TransportKind::Mqtt, &third, NOW, 5000).await.unwrap();
+            let scanned = index
+                .scan(&key(), range, TransportKind::Mqtt.into(), &third, NOW, 5000)
+                .await
+                .unwrap();
             assert_eq!(scanned.next, None);
             cut.extend(scanned.items.iter().map(|target| target.client_id.to_string()));
         }
@@ -213,19 +215,23 @@ pub(crate) async fn a_slot_range_that_reaches_past_the_devices_ends(index: &dyn 
     index.put_devices(&key(), &[device("c", &[("country", "CN")])], NOW).await.unwrap();
     let range = SlotRange { to: u32::MAX, ..index.extent(&key()).await.unwrap()[0] };
     for targeting in [Targeting::all_devices(), wanted(Attribute::Country, &["CN"])] {
-        let scanned =
-            index.scan(&key(), range, TransportKind::Mqtt, &targeting, NOW, 100).await.unwrap();
+        let scanned = index
+            .scan(&key(), range, TransportKind::Mqtt.into(), &targeting, NOW, 100)
+            .await
+            .unwrap();
         assert_eq!((scanned.items.len(), scanned.next), (1, None));
         assert_eq!(
             index
-                .count_matching(&key(), range, TransportKind::Mqtt, &targeting, NOW)
+                .count_matching(&key(), range, TransportKind::Mqtt.into(), &targeting, NOW)
                 .await
                 .unwrap(),
             1
         );
         let past = SlotRange { from: range.from + 1_000_000, ..range };
-        let scanned =
-            index.scan(&key(), past, TransportKind::Mqtt, &targeting, NOW, 100).await.unwrap();
+        let scanned = index
+            .scan(&key(), past, TransportKind::Mqtt.into(), &targeting, NOW, 100)
+            .await
+            .unwrap();
         assert_eq!((scanned.items.len(), scanned.next), (0, None));
     }
 }
@@ -268,7 +274,7 @@ pub(crate) async fn an_app_without_devices_has_nothing_to_scan(index: &dyn Index
     assert_eq!(index.count_devices(&key()).await.unwrap(), 0);
     let range = SlotRange { shard: 0, from: 0, to: 100 };
     let scanned = index
-        .scan(&key(), range, TransportKind::Mqtt, &Targeting::all_devices(), NOW, 10)
+        .scan(&key(), range, TransportKind::Mqtt.into(), &Targeting::all_devices(), NOW, 10)
         .await
         .unwrap();
     assert_eq!((scanned.items.len(), scanned.next), (0, None));

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use futures::{future, stream::BoxStream};
 use push_model::{
     app::AppKey,
-    device::{Device, NoTarget, Target, TransportKind},
+    device::{Carrier, Device, NoTarget, Target},
     gone::RemovedDevice,
     ids::ClientId,
     registration::{GoneDevice, RegistrationEpoch, Stamp},
@@ -34,14 +34,14 @@ pub(super) use self::{
 use self::{
     find::{FoundDevice, find},
     registration::COALESCED_DEVICES,
-    shard::{ShardSize, transport_extents},
+    shard::{ShardSize, carrier_extents},
 };
 use super::{
     RedisIndex,
     dictionary::Moment,
     layout::{ClientHash, SHARDS},
 };
-use crate::{CountedSlice, Devices, Put, PutRefused, Scanned, TransportExtent};
+use crate::{CarrierExtent, CountedSlice, Devices, Put, PutRefused, Scanned};
 
 /// Removals that are in flight at the same time.
 const REMOVALS_AT_ONCE: usize = 32;
@@ -154,7 +154,7 @@ impl Devices for RedisIndex {
                 found => found?.record,
             };
             if let (Some(gone), Some(stored)) = (gone.get(index), stored.get_mut(index))
-                && gone.is_of(record.transport, record.token(), record.stamp.renewed_at)
+                && gone.is_of(record.transport(), record.token(), record.stamp.renewed_at)
             {
                 record.encode(stored.insert(Vec::new()))?;
             }
@@ -187,8 +187,8 @@ impl Devices for RedisIndex {
         Ok((0..SHARDS).zip(sizes).map(range).filter(|range| range.to > 0).collect())
     }
 
-    async fn transports(&self, app: &AppKey) -> Result<Vec<TransportExtent>, IndexError> {
-        Ok(transport_extents(&self.shard_sizes(app).await?))
+    async fn carriers(&self, app: &AppKey) -> Result<Vec<CarrierExtent>, IndexError> {
+        Ok(carrier_extents(&self.shard_sizes(app).await?))
     }
 
     async fn targets(
@@ -211,23 +211,23 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        self.scan_range(app, range, transport, targeting, registered_by, limit).await
+        self.scan_range(app, range, carrier, targeting, registered_by, limit).await
     }
 
     async fn count_matching(
         &self,
         app: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
-        self.count_range(app, range, transport, targeting, registered_by).await
+        self.count_range(app, range, carrier, targeting, registered_by).await
     }
 
     async fn count_slice(

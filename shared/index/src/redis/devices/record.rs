@@ -6,8 +6,8 @@
 //! | bytes | what |
 //! |---|---|
 //! | 6 | the epoch of the registration: when the device registered, Unix milliseconds, and six bits of a serial number |
-//! | 1 | the transport's code; the high bits say whether there are a token and a change of transport |
-//! | 0 or 8 | the change of transport: the code of the transport in whose partitions the device was before, when it changed, and the code of the one in whose partitions it is |
+//! | 1 | the carrier's code; the high bits say whether there are a token and a change of carrier |
+//! | 0 or 8 | the change of carrier: the code of the carrier in whose partitions the device was before, when it changed, and the code of the one in whose partitions it is |
 //! | 1 + n | the length of the client id, and the client id |
 //! | 6–18 | the codes of the six attributes, LEB128, 0 for none |
 //! | 0 or 6 | when the device registered last, if its [transport](TransportKind::is_renewed) needs that |
@@ -17,9 +17,9 @@
 
 use push_model::{
     attributes::Attribute,
-    device::{Device, Target, TransportKind},
+    device::{Carrier, Device, Target, TransportKind},
     ids::ClientId,
-    registration::{RegistrationEpoch, Stamp, TransportChange, change_after},
+    registration::{CarrierChange, RegistrationEpoch, Stamp, change_after},
     time::UnixMillis,
 };
 use push_store::IndexError;
@@ -39,27 +39,27 @@ const MAX_BODY: usize = 0x7fff;
 pub(super) struct Record<'a> {
     pub(super) stamp: Stamp,
     pub(super) codes: Codes,
-    pub(super) transport: TransportKind,
-    pub(super) change: Option<TransportChange>,
+    pub(super) carrier: Carrier,
+    pub(super) change: Option<CarrierChange>,
     client_id: &'a str,
     token: Option<&'a str>,
 }
 
 impl<'a> Record<'a> {
-    /// The record of a device that has not changed its transport.
+    /// The record of a device that has not changed its carrier.
     pub(super) fn of(device: &'a Device, codes: Codes, stamp: Stamp) -> Self {
         Self {
             stamp,
             codes,
-            transport: device.transport,
+            carrier: device.carrier(),
             change: None,
             client_id: device.client_id.as_str(),
             token: device.token.as_deref(),
         }
     }
 
-    /// The same with a change of transport.
-    pub(super) fn with_change(self, change: Option<TransportChange>) -> Self {
+    /// The same with a change of carrier.
+    pub(super) fn with_change(self, change: Option<CarrierChange>) -> Self {
         Self { change, ..self }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
         let token = self.token.unwrap_or_default();
         let codes: usize = self.codes.iter().map(|code| leb128_len(*code)).sum();
         let change = if self.change.is_some() { CHANGE_LEN } else { 0 };
-        let renewed = if self.transport.is_renewed() { TIME_LEN } else { 0 };
+        let renewed = if self.transport().is_renewed() { TIME_LEN } else { 0 };
         let len = EPOCH_LEN + change + 2 + self.client_id.len() + codes + renewed;
         let len = len + token.len();
         let len = u16::try_from(len).ok().filter(|len| usize::from(*len) <= MAX_BODY);
@@ -81,8 +81,8 @@ impl<'a> Record<'a> {
         chunk.extend_from_slice(&epoch_bytes(self.stamp.epoch()));
         let has_token = if self.token.is_some() { HAS_TOKEN } else { 0 };
         let has_change = if self.change.is_some() { HAS_CHANGE } else { 0 };
-        chunk.push(self.transport.code() | has_token | has_change);
-        if let Some(TransportChange { from, at, to }) = self.change {
+        chunk.push(self.carrier.code() | has_token | has_change);
+        if let Some(CarrierChange { from, at, to }) = self.change {
             chunk.push(from.code());
             chunk.extend_from_slice(&time_bytes(at));
             chunk.push(to.code());
@@ -92,7 +92,7 @@ impl<'a> Record<'a> {
         for code in self.codes {
             push_leb128(chunk, code);
         }
-        if self.transport.is_renewed() {
+        if self.transport().is_renewed() {
             chunk.extend_from_slice(&time_bytes(self.stamp.renewed_at));
         }
         chunk.extend_from_slice(token.as_bytes());
@@ -102,13 +102,13 @@ impl<'a> Record<'a> {
     fn decode(mut body: &'a [u8]) -> Option<Self> {
         let (registered_at, serial) = read_epoch(take(&mut body, EPOCH_LEN)?).parts();
         let flags = take_byte(&mut body)?;
-        let transport = TransportKind::from_code(flags & !HAS_TOKEN & !HAS_CHANGE)?;
+        let carrier = Carrier::from_code(flags & !HAS_TOKEN & !HAS_CHANGE)?;
         let change = match flags & HAS_CHANGE {
             0 => None,
-            _ => Some(TransportChange {
-                from: TransportKind::from_code(take_byte(&mut body)?)?,
+            _ => Some(CarrierChange {
+                from: Carrier::from_code(take_byte(&mut body)?)?,
                 at: read_time(take(&mut body, TIME_LEN)?),
-                to: TransportKind::from_code(take_byte(&mut body)?)?,
+                to: Carrier::from_code(take_byte(&mut body)?)?,
             }),
         };
         let id_len = take_byte(&mut body)?;
@@ -117,7 +117,7 @@ impl<'a> Record<'a> {
         for code in &mut codes {
             *code = take_leb128(&mut body)?;
         }
-        let renewed_at = if transport.is_renewed() {
+        let renewed_at = if carrier.kind().is_renewed() {
             read_time(take(&mut body, TIME_LEN)?)
         } else {
             registered_at
@@ -127,7 +127,7 @@ impl<'a> Record<'a> {
             _ => Some(std::str::from_utf8(body).ok()?),
         };
         let stamp = Stamp { registered_at, serial, renewed_at };
-        Some(Self { stamp, codes, transport, change, client_id, token })
+        Some(Self { stamp, codes, carrier, change, client_id, token })
     }
 
     pub(super) fn is_of(&self, client: &ClientId) -> bool {
@@ -136,9 +136,13 @@ impl<'a> Record<'a> {
 
     /// Returns true if a registration of this device, with these codes, would change nothing.
     pub(super) fn is_same_as(&self, device: &Device, codes: Codes, now: UnixMillis) -> bool {
-        let change = change_after(self.transport, self.change, device.transport, now);
+        let change = change_after(self.carrier, self.change, device.carrier(), now);
         let same = Record::of(device, codes, self.stamp).with_change(change);
-        !self.transport.is_renewed() && *self == same
+        !self.transport().is_renewed() && *self == same
+    }
+
+    pub(super) fn transport(&self) -> TransportKind {
+        self.carrier.kind()
     }
 
     pub(super) fn token(&self) -> Option<&'a str> {
@@ -152,7 +156,7 @@ impl<'a> Record<'a> {
     pub(super) fn target(&self) -> Result<Target, IndexError> {
         Ok(Target {
             client_id: self.client_id.parse().map_err(|_| unreadable())?,
-            transport: self.transport,
+            transport: self.transport(),
             token: self.token.map(Into::into),
             epoch: self.epoch(),
         })

@@ -1,17 +1,17 @@
 //! The size of a shard, as it stores it.
 
 use futures::future;
-use push_model::{app::AppKey, device::TransportKind, slots::SlotRange};
+use push_model::{app::AppKey, device::Carrier, slots::SlotRange};
 use push_store::{
     IndexError,
     redis::{connection::reply, keys::ShardKeys},
 };
 
 use crate::{
-    TransportExtent,
+    CarrierExtent,
     redis::{
         RedisIndex,
-        layout::{self, SHARDS, transport_byte},
+        layout::{self, SHARDS, carrier_byte},
     },
 };
 
@@ -22,20 +22,20 @@ pub(in crate::redis) struct ShardSize {
     pub(in crate::redis) height: u32,
     /// Devices.
     pub(super) live: u64,
-    /// The number of devices in the partition of each transport, in the order of
-    /// [`TransportKind::ALL`].
-    by_transport: [u64; TransportKind::ALL.len()],
+    /// The number of devices in the partition of each carrier, in the order of
+    /// [`Carrier::ALL`].
+    by_carrier: [u64; Carrier::COUNT],
 }
 
-/// The slots of the shards that have devices of each transport.
-pub(super) fn transport_extents(sizes: &[ShardSize]) -> Vec<TransportExtent> {
-    let of = |(place, transport): (usize, TransportKind)| {
-        let has_some = |size: &ShardSize| size.by_transport.get(place).is_some_and(|n| *n > 0);
+/// The slots of the shards that have devices of each carrier.
+pub(super) fn carrier_extents(sizes: &[ShardSize]) -> Vec<CarrierExtent> {
+    let of = |(place, carrier): (usize, Carrier)| {
+        let has_some = |size: &ShardSize| size.by_carrier.get(place).is_some_and(|n| *n > 0);
         let shards = (0..SHARDS).zip(sizes).filter(|(_, size)| has_some(size) && size.height > 0);
         let ranges = shards.map(|(shard, size)| SlotRange { shard, from: 0, to: size.height });
-        TransportExtent { transport, ranges: ranges.collect() }
+        CarrierExtent { carrier, ranges: ranges.collect() }
     };
-    let extents = TransportKind::ALL.into_iter().enumerate().map(of);
+    let extents = Carrier::ALL.into_iter().enumerate().map(of);
     extents.filter(|extent| !extent.ranges.is_empty()).collect()
 }
 
@@ -53,8 +53,8 @@ impl RedisIndex {
     ) -> Result<ShardSize, IndexError> {
         let mut get = redis::cmd("HMGET");
         get.arg(keys.base()).arg(&["height", "live", "layout", "gone"]);
-        for transport in TransportKind::ALL {
-            get.arg(format!("t{}", transport_byte(transport, None)));
+        for carrier in Carrier::ALL {
+            get.arg(format!("t{}", carrier_byte(carrier, None)));
         }
         let values = reply::list(self.quick.read(&get).await?)?;
         let mut values = values.into_iter().map(reply::number);
@@ -65,10 +65,10 @@ impl RedisIndex {
         }
         let (height, live) = (height.unwrap_or(0), live.unwrap_or(0));
         layout::check(height, layout)?;
-        let mut by_transport = [0; TransportKind::ALL.len()];
-        for count in &mut by_transport {
+        let mut by_carrier = [0; Carrier::COUNT];
+        for count in &mut by_carrier {
             *count = next()?.unwrap_or(0);
         }
-        Ok(ShardSize { height: u32::try_from(height).unwrap_or(u32::MAX), live, by_transport })
+        Ok(ShardSize { height: u32::try_from(height).unwrap_or(u32::MAX), live, by_carrier })
     }
 }

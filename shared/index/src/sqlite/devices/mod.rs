@@ -17,7 +17,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
-    device::{Device, NoTarget, Target, TransportKind},
+    device::{Carrier, Device, NoTarget, Target},
     ids::ClientId,
     registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,
@@ -37,7 +37,7 @@ use self::{
     scan::{COLUMNS, DeviceRow, Filter},
 };
 use super::{SqliteIndex, apps::app_row};
-use crate::{CountedSlice, Devices, Put, PutRefused, Scanned, TransportExtent};
+use crate::{CarrierExtent, CountedSlice, Devices, Put, PutRefused, Scanned};
 
 /// The most devices that one transaction registers, because other writers of the file wait for it.
 const PUT_DEVICES: usize = 16_384;
@@ -194,8 +194,8 @@ impl Devices for SqliteIndex {
         self.read_app(app, |sql, app| Ok(scan::extent(sql, app)?.into_iter().collect())).await
     }
 
-    async fn transports(&self, app: &AppKey) -> Result<Vec<TransportExtent>, IndexError> {
-        self.read_app(app, scan::transports).await
+    async fn carriers(&self, app: &AppKey) -> Result<Vec<CarrierExtent>, IndexError> {
+        self.read_app(app, scan::carriers).await
     }
 
     async fn targets(
@@ -226,14 +226,14 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
         let read = move |sql: &Connection, app| {
-            let filter = Filter::read(&cache, sql, app, transport, &targeting, registered_by)?;
+            let filter = Filter::read(&cache, sql, app, carrier, &targeting, registered_by)?;
             scan::targets(sql, app, range, &filter, limit)
         };
         Ok(self.read_app(app, read).await?)
@@ -243,13 +243,13 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
         let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
         let read = move |sql: &Connection, app| {
-            let filter = Filter::read(&cache, sql, app, transport, &targeting, registered_by)?;
+            let filter = Filter::read(&cache, sql, app, carrier, &targeting, registered_by)?;
             scan::count(sql, app, range, &filter)
         };
         self.read_app(app, read).await

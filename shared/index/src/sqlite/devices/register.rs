@@ -107,11 +107,11 @@ fn update(
 ) -> Result<Option<RegistrationEpoch>, StoreError> {
     let known = find(sql, app, &device.client_id, |found| {
         // An unreadable value is replaced.
-        let transport = found.transport().unwrap_or(device.transport);
-        Ok((transport, found.change().unwrap_or_default(), found.stamp()?.epoch()))
+        let carrier = found.carrier().unwrap_or(device.carrier());
+        Ok((carrier, found.change().unwrap_or_default(), found.stamp()?.epoch()))
     })?;
-    let Some((transport, change, epoch)) = known else { return Ok(None) };
-    let change = change_after(transport, change, device.transport, now);
+    let Some((before, change, epoch)) = known else { return Ok(None) };
+    let change = change_after(before, change, device.carrier(), now);
     let [country, language, brand, model, os_version, app_version] = codes;
     let update = "UPDATE device SET transport = ?3, token = ?4, country = ?5, language = ?6,
         brand = ?7, model = ?8, os_version = ?9, app_version = ?10, renewed = ?11,
@@ -120,7 +120,7 @@ fn update(
     let with = params![
         app,
         device.client_id.as_str(),
-        device.transport.code(),
+        device.carrier().code(),
         device.token,
         country,
         language,
@@ -159,7 +159,7 @@ fn insert(
         slot,
         device.client_id.as_str(),
         stamp.registered_at.0.cast_signed(),
-        device.transport.code(),
+        device.carrier().code(),
         device.token,
         country,
         language,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use push_model::{
     audience::AudienceCounts,
-    device::{Device, Target, TransportKind},
+    device::{Carrier, Device, Target, TransportKind},
     ids::ClientId,
-    registration::{Serial, Stamp, TransportChange, partition_of},
+    registration::{CarrierChange, Serial, Stamp, partition_of},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -20,7 +20,7 @@ use super::{
     criteria::{Criteria, CriteriaCache, FIRST_CODE},
     dictionary::{Codes, Decoder},
 };
-use crate::{CountedSlice, Scanned, TransportExtent};
+use crate::{CarrierExtent, CountedSlice, Scanned};
 
 /// The only shard.
 pub(super) const SHARD: u32 = 0;
@@ -36,7 +36,7 @@ pub(super) const COLUMNS: &str = "slot, client, born, transport, token, country,
                                   model, os_version, app_version, serial, renewed, \
                                   transport_before, transport_since, transport_partition";
 
-/// The transport in whose partitions a device is, as the index of the table has it.
+/// The carrier in whose partitions a device is, as the index of the table has it.
 const PARTITION: &str = "ifnull(transport_partition, transport)";
 
 /// A device row.
@@ -63,16 +63,16 @@ impl DeviceRow<'_> {
         })
     }
 
-    pub(super) fn change(&self) -> Result<Option<TransportChange>, StoreError> {
+    pub(super) fn change(&self) -> Result<Option<CarrierChange>, StoreError> {
         let Some(from) = self.0.get(13)? else { return Ok(None) };
         let (at, to) = (self.time(14)?.unwrap_or_default(), self.0.get(15)?);
-        Ok(Some(TransportChange { from: transport_of(from)?, at, to: transport_of(to)? }))
+        Ok(Some(CarrierChange { from: carrier_of(from)?, at, to: carrier_of(to)? }))
     }
 
     pub(super) fn target(&self) -> Result<Target, StoreError> {
         Ok(Target {
             client_id: self.client_id()?,
-            transport: self.transport()?,
+            transport: self.carrier()?.kind(),
             token: self.0.get(4)?,
             epoch: self.stamp()?.epoch(),
         })
@@ -92,22 +92,22 @@ impl DeviceRow<'_> {
         text.parse().map_err(|_| StoreError::Unreadable(format!("the client id {text:?}")))
     }
 
-    pub(super) fn transport(&self) -> Result<TransportKind, StoreError> {
-        transport_of(self.0.get(3)?)
+    pub(super) fn carrier(&self) -> Result<Carrier, StoreError> {
+        carrier_of(self.0.get(3)?)
     }
 
     /// The transport in whose partitions the device is.
     fn partition(&self) -> Result<TransportKind, StoreError> {
         match self.0.get(15)? {
-            Some(partition) => transport_of(partition),
-            None => self.transport(),
+            Some(partition) => Ok(carrier_of(partition)?.kind()),
+            None => Ok(self.carrier()?.kind()),
         }
     }
 }
 
-fn transport_of(code: u8) -> Result<TransportKind, StoreError> {
-    TransportKind::from_code(code)
-        .ok_or_else(|| StoreError::Unreadable(format!("a transport with code {code}")))
+fn carrier_of(code: u8) -> Result<Carrier, StoreError> {
+    Carrier::from_code(code)
+        .ok_or_else(|| StoreError::Unreadable(format!("a carrier with code {code}")))
 }
 
 /// The slots that an app uses now.
@@ -123,17 +123,15 @@ pub(super) fn extent(sql: &Connection, app: i64) -> Result<Option<SlotRange>, St
     Ok(first.zip(last).map(range))
 }
 
-/// The slots that have devices in the partition of a transport, as far as the indexes say.
-fn transport_extent(
+/// The slots that have devices in the partition of a carrier, as far as the indexes say.
+fn carrier_extent(
     sql: &Connection,
     app: i64,
-    transport: TransportKind,
+    carrier: Carrier,
 ) -> Result<Option<SlotRange>, StoreError> {
     let end = |which: &str, column: &str| -> Result<Option<u32>, StoreError> {
         let find = format!("SELECT {which}(slot) FROM device WHERE app = ?1 AND {column} = ?2");
-        Ok(sql
-            .prepare_cached(&find)?
-            .query_row(params![app, transport.code()], |row| row.get(0))?)
+        Ok(sql.prepare_cached(&find)?.query_row(params![app, carrier.code()], |row| row.get(0))?)
     };
     let mut slots = Vec::new();
     for column in [PARTITION, "transport_before"] {
@@ -146,19 +144,19 @@ fn transport_extent(
     Ok(slots.iter().min().copied().zip(slots.iter().max().copied()).map(range))
 }
 
-/// The transports of which the app has devices, and where.
-pub(super) fn transports(sql: &Connection, app: i64) -> Result<Vec<TransportExtent>, StoreError> {
+/// The carriers of which the app has devices, and where.
+pub(super) fn carriers(sql: &Connection, app: i64) -> Result<Vec<CarrierExtent>, StoreError> {
     let mut extents = Vec::new();
-    for transport in TransportKind::ALL {
-        let range = transport_extent(sql, app, transport)?;
-        extents.extend(range.map(|range| TransportExtent { transport, ranges: vec![range] }));
+    for carrier in Carrier::ALL {
+        let range = carrier_extent(sql, app, carrier)?;
+        extents.extend(range.map(|range| CarrierExtent { carrier, ranges: vec![range] }));
     }
     Ok(extents)
 }
 
 /// The devices that a partition of a broadcast is for.
 pub(super) struct Filter {
-    transport: TransportKind,
+    carrier: Carrier,
     criteria: Arc<Criteria>,
     registered_by: UnixMillis,
 }
@@ -168,18 +166,18 @@ impl Filter {
         cache: &CriteriaCache,
         sql: &Connection,
         app: i64,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<Self, StoreError> {
         let criteria = Criteria::of(cache, sql, app, targeting)?;
-        Ok(Self { transport, criteria, registered_by })
+        Ok(Self { carrier, criteria, registered_by })
     }
 
     fn accepts(&self, found: &DeviceRow<'_>) -> Result<bool, StoreError> {
-        let (by, transport) = (self.registered_by, found.transport()?);
+        let (by, carrier) = (self.registered_by, found.carrier()?);
         Ok(found.stamp()?.registered_at <= by
-            && partition_of(transport, found.change()?, by) == self.transport
+            && partition_of(carrier, found.change()?, by) == self.carrier
             && self.criteria.matches(found.0)?)
     }
 }
@@ -195,7 +193,7 @@ pub(super) fn targets(
     if filter.criteria.matches_nothing() {
         return Ok(Scanned::default());
     }
-    scan_slots(sql, app, range, Some(filter.transport), limit, |found| {
+    scan_slots(sql, app, range, Some(filter.carrier), limit, |found| {
         if filter.accepts(found)? { found.target().map(Some) } else { Ok(None) }
     })
 }
@@ -225,7 +223,7 @@ pub(super) fn count(
     let mut next = if filter.criteria.matches_nothing() { None } else { Some(range.from) };
     while let Some(from) = next {
         let rest = SlotRange { from, ..range };
-        let met = scan_slots(sql, app, rest, Some(filter.transport), MAX_READ, |found| {
+        let met = scan_slots(sql, app, rest, Some(filter.carrier), MAX_READ, |found| {
             Ok(filter.accepts(found)?.then_some(()))
         })?;
         count += met.items.len() as u64 + met.unreadable;
@@ -256,12 +254,12 @@ pub(super) fn audience(
     Ok(CountedSlice { counts, next: met.next })
 }
 
-/// Reads a slot range, or what it has for the partition of a transport, until `take` returned `limit` devices, or [`MAX_READ`] devices were read.
+/// Reads a slot range, or what it has for the partition of a carrier, until `take` returned `limit` devices, or [`MAX_READ`] devices were read.
 fn scan_slots<T>(
     sql: &Connection,
     app: i64,
     range: SlotRange,
-    transport: Option<TransportKind>,
+    carrier: Option<Carrier>,
     limit: usize,
     mut take: impl FnMut(&DeviceRow<'_>) -> Result<Option<T>, StoreError>,
 ) -> Result<Scanned<T>, StoreError> {
@@ -273,7 +271,7 @@ fn scan_slots<T>(
         format!("SELECT {COLUMNS} FROM device WHERE app = ?1 AND slot >= ?2 AND slot < ?3 {by}")
     };
     // SQLite merges the two parts, which it reads in the order of their slots by their indexes.
-    let scan = match transport {
+    let scan = match carrier {
         None => format!("{} ORDER BY slot", all("")),
         Some(_) => format!(
             "{} UNION ALL {} ORDER BY slot",
@@ -282,9 +280,9 @@ fn scan_slots<T>(
         ),
     };
     let mut statement = sql.prepare_cached(&scan)?;
-    let mut rows = match transport {
+    let mut rows = match carrier {
         None => statement.query(params![app, range.from, range.to])?,
-        Some(transport) => statement.query(params![app, range.from, range.to, transport.code()])?,
+        Some(carrier) => statement.query(params![app, range.from, range.to, carrier.code()])?,
     };
     let mut read = 0;
     while let Some(row) = rows.next()? {

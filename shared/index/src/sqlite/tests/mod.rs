@@ -70,7 +70,7 @@ async fn all_registered_by(index: &SqliteIndex, registered_by: UnixMillis) -> Ve
                 .scan(
                     &key(),
                     rest,
-                    TransportKind::Mqtt,
+                    TransportKind::Mqtt.into(),
                     &Targeting::all_devices(),
                     registered_by,
                     2,

@@ -1,9 +1,13 @@
 //! A device's record.
 //!
+//! - `carrier`: a transport, or a lane of one, for which broadcasts have partitions of their own
 //! - `draft`: the JSON of a registration or an import, and its check
+//! - `subscription`: the stored form of a Web Push subscription
 //! - `transport_kind`: what reaches a device
 
+mod carrier;
 mod draft;
+pub mod subscription;
 mod transport_kind;
 
 use std::fmt;
@@ -11,6 +15,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use self::{
+    carrier::Carrier,
     draft::{AttributeWarning, BadDevice, CheckedDevice, DeviceDraft, MAX_TOKEN_LEN},
     transport_kind::TransportKind,
 };
@@ -44,6 +49,13 @@ pub struct Device {
     /// Its address at the transport's provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<str>>,
+}
+
+impl Device {
+    /// The carrier that reaches it.
+    pub fn carrier(&self) -> Carrier {
+        Carrier::of(self.transport, self.token.as_deref())
+    }
 }
 
 impl fmt::Debug for Target {

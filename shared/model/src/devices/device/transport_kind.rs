@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 /// it has a provider.
 macro_rules! kinds {
     ($($(#[$attribute:meta])* $kind:ident: $code:literal, $name:literal, has_provider: $has_provider:literal;)+) => {
-        /// The kind of transport that reaches a device. The codes are stored, so a code is never reused.
+        /// The kind of transport that reaches a device. The codes are stored, so a code is never reused; 6 to 12
+        /// are the lanes of Web Push ([`Carrier`](super::Carrier)).
         #[derive(
             Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
         )]

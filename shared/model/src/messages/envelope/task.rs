@@ -246,7 +246,10 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{device::TransportKind, ledger::MOST_PARTITIONS};
+    use crate::{
+        device::{Carrier, TransportKind},
+        ledger::MOST_PARTITIONS,
+    };
 
     const PARTITION: &[u8] = include_bytes!("../../../tests/golden/task-v1.json");
     const CLOSING: &[u8] = include_bytes!("../../../tests/golden/closing-v1.json");
@@ -289,7 +292,7 @@ mod tests {
     fn a_task_whose_plan_no_program_cuts_is_unreadable() {
         let task = Task::decode(PARTITION.trim_ascii()).unwrap();
         let backwards = vec![vec![SlotRange { shard: 1, from: 10, to: 5 }]];
-        let endless = vec![Vec::new(); MOST_PARTITIONS as usize * TransportKind::ALL.len() + 1];
+        let endless = vec![Vec::new(); MOST_PARTITIONS as usize * Carrier::COUNT + 1];
         for partitions in [backwards, endless] {
             let task =
                 Task { plan: Some(Plan::of(TransportKind::Mqtt, partitions)), ..task.clone() };

@@ -5,9 +5,9 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::Leftover;
-use crate::{device::TransportKind, slots::SlotRange};
+use crate::{device::Carrier, slots::SlotRange};
 
-/// No plan has more partitions of one transport than this. A worker's setting for them (`--partitions`)
+/// No plan has more partitions of one carrier than this. A worker's setting for them (`--partitions`)
 /// ends here.
 pub const MOST_PARTITIONS: u32 = 4096;
 
@@ -22,37 +22,37 @@ pub struct Plan {
 /// A part of a message's audience that one worker sends to at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlannedPartition {
-    /// The transport that reaches its devices. A broadcast has partitions for each transport, so
+    /// The carrier that reaches its devices. A broadcast has partitions for each carrier, so
     /// that one which is slow or unavailable holds up no devices but its own. None for named
     /// devices.
-    pub transport: Option<TransportKind>,
+    pub carrier: Option<Carrier>,
     /// The slots in which its devices are; none for named devices.
     pub ranges: Vec<SlotRange>,
 }
 
-/// The stored form of a plan: the ranges of each partition and, beside them, its transport.
+/// The stored form of a plan: the ranges of each partition and, beside them, its carrier.
 #[derive(Serialize, Deserialize)]
 struct StoredPlan {
     partitions: Vec<Vec<SlotRange>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    transports: Vec<TransportKind>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", rename = "transports")]
+    carriers: Vec<Carrier>,
 }
 
 impl From<StoredPlan> for Plan {
     fn from(stored: StoredPlan) -> Self {
-        let transports = stored.transports.into_iter().map(Some).chain(std::iter::repeat(None));
-        let each = stored.partitions.into_iter().zip(transports);
-        let each = each.map(|(ranges, transport)| PlannedPartition { transport, ranges });
+        let carriers = stored.carriers.into_iter().map(Some).chain(std::iter::repeat(None));
+        let each = stored.partitions.into_iter().zip(carriers);
+        let each = each.map(|(ranges, carrier)| PlannedPartition { carrier, ranges });
         Self { partitions: each.collect() }
     }
 }
 
 impl From<Plan> for StoredPlan {
     fn from(plan: Plan) -> Self {
-        let transports = plan.partitions.iter().map_while(|partition| partition.transport);
-        let transports = transports.collect();
+        let carriers = plan.partitions.iter().map_while(|partition| partition.carrier);
+        let carriers = carriers.collect();
         let ranges = plan.partitions.into_iter().map(|partition| partition.ranges);
-        Self { partitions: ranges.collect(), transports }
+        Self { partitions: ranges.collect(), carriers }
     }
 }
 
@@ -62,10 +62,10 @@ impl Plan {
         Self { partitions: vec![PlannedPartition::default()] }
     }
 
-    /// A plan with these partitions, all of one transport.
-    pub fn of(transport: TransportKind, partitions: Vec<Vec<SlotRange>>) -> Self {
-        let transport = Some(transport);
-        let each = partitions.into_iter().map(|ranges| PlannedPartition { transport, ranges });
+    /// A plan with these partitions, all of one carrier.
+    pub fn of(carrier: impl Into<Carrier>, partitions: Vec<Vec<SlotRange>>) -> Self {
+        let carrier = Some(carrier.into());
+        let each = partitions.into_iter().map(|ranges| PlannedPartition { carrier, ranges });
         Self { partitions: each.collect() }
     }
 
@@ -77,7 +77,7 @@ impl Plan {
     /// Returns true if a worker could have made this plan.
     pub fn is_sound(&self) -> bool {
         let ranges = || self.partitions.iter().flat_map(|partition| &partition.ranges);
-        self.partitions.len() <= MOST_PARTITIONS as usize * TransportKind::ALL.len()
+        self.partitions.len() <= MOST_PARTITIONS as usize * Carrier::COUNT
             && ranges().all(|range| range.from <= range.to)
     }
 
@@ -317,11 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_keeps_the_transport_of_each_partition() {
+    fn a_plan_keeps_the_carrier_of_each_partition() {
         let ranges = vec![SlotRange { shard: 1, from: 0, to: 9 }];
-        let partition = |transport| PlannedPartition { transport, ranges: ranges.clone() };
-        let kinds = [TransportKind::Mqtt, TransportKind::Discard];
-        let mixed = Plan { partitions: kinds.map(|kind| partition(Some(kind))).to_vec() };
+        let partition = |carrier| PlannedPartition { carrier, ranges: ranges.clone() };
+        let mixed = Plan { partitions: Carrier::ALL.map(|each| partition(Some(each))).to_vec() };
         for plan in [mixed, Plan::named(), Plan { partitions: Vec::new() }] {
             let text = serde_json::to_string(&plan).unwrap();
             assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan, "{text}");

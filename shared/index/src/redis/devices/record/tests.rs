@@ -20,10 +20,14 @@ fn kind() -> impl Strategy<Value = TransportKind> {
     prop::sample::select(&TransportKind::ALL[..])
 }
 
-/// The stamp, and the change of transport.
-fn history() -> impl Strategy<Value = ([UnixMillis; 2], Serial, Option<TransportChange>)> {
+fn carrier() -> impl Strategy<Value = Carrier> {
+    prop::sample::select(&Carrier::ALL[..])
+}
+
+/// The stamp, and the change of carrier.
+fn history() -> impl Strategy<Value = ([UnixMillis; 2], Serial, Option<CarrierChange>)> {
     let change =
-        (kind(), time(), kind()).prop_map(|(from, at, to)| TransportChange { from, at, to });
+        (carrier(), time(), carrier()).prop_map(|(from, at, to)| CarrierChange { from, at, to });
     let serial = any::<u64>().prop_map(Serial::of);
     ([time(), time()], serial, prop::option::of(change))
 }

@@ -17,8 +17,8 @@ use futures::future;
 use push_model::{
     app::AppKey,
     attributes::Attribute,
-    device::TransportKind,
-    registration::{RegistrationEpoch, Stamp, TransportChange, change_after},
+    device::Carrier,
+    registration::{CarrierChange, RegistrationEpoch, Stamp, change_after},
 };
 use push_store::{
     IndexError,
@@ -46,23 +46,23 @@ pub(super) struct StoredDevice {
     record: Vec<u8>,
     codes: Codes,
     stamp: Stamp,
-    transport: TransportKind,
-    change: Option<TransportChange>,
+    carrier: Carrier,
+    change: Option<CarrierChange>,
 }
 
 impl StoredDevice {
     pub(super) fn of(slot: u32, record: &Record<'_>) -> Result<Self, IndexError> {
         let mut bytes = Vec::new();
         record.encode(&mut bytes)?;
-        let Record { codes, stamp, transport, change, .. } = *record;
-        Ok(Self { slot, record: bytes, codes, stamp, transport, change })
+        let Record { codes, stamp, carrier, change, .. } = *record;
+        Ok(Self { slot, record: bytes, codes, stamp, carrier, change })
     }
 
-    /// Returns true if the transport column of the device stays as it is: the script does not write it.
-    pub(super) fn keeps_transport(&self, device: &PendingDevice<'_>) -> bool {
-        let (transport, now) = (device.device.transport, device.stamp.renewed_at);
-        transport == self.transport
-            && change_after(self.transport, self.change, transport, now) == self.change
+    /// Returns true if the carrier column of the device stays as it is: the script does not write it.
+    pub(super) fn keeps_carrier(&self, device: &PendingDevice<'_>) -> bool {
+        let (carrier, now) = (device.device.carrier(), device.stamp.renewed_at);
+        carrier == self.carrier
+            && change_after(self.carrier, self.change, carrier, now) == self.change
     }
 
     pub(super) fn epoch(&self) -> RegistrationEpoch {
@@ -93,7 +93,7 @@ impl ChangeRequest {
         let keys_of_shard = keys.shard(app, device.hash.shard);
         let segment = stored.slot / SEGMENT_SLOTS;
         let mut record = Vec::with_capacity(stored.record.len());
-        let stamp = if stored.transport.is_renewed() {
+        let stamp = if stored.carrier.kind().is_renewed() {
             Stamp { renewed_at: device.stamp.renewed_at, ..stored.stamp }
         } else {
             stored.stamp

@@ -215,7 +215,7 @@ impl Writer {
                     Ok(Some(Ok((Put::Updated, epoch))))
                 }
                 Ok(StoredState::Different(stored))
-                    if written != hash && is_last && stored.keeps_transport(&device) =>
+                    if written != hash && is_last && stored.keeps_carrier(&device) =>
                 {
                     changes.push((device, stored));
                     continue;

@@ -21,7 +21,7 @@ use crate::{
     redis::{
         Context,
         devices::record::{Codes, Record, read_epoch, time_bytes},
-        layout::{ClientHash, EPOCH_LEN, transport_byte},
+        layout::{ClientHash, EPOCH_LEN, carrier_byte},
     },
 };
 
@@ -125,8 +125,8 @@ struct RegisterRequest {
     records: Vec<u8>,
     /// The low bytes of the codes by attribute, then the high bytes.
     planes: [[Vec<u8>; Attribute::COUNT]; 2],
-    /// The bytes of the transport column.
-    transports: Vec<u8>,
+    /// The bytes of the carrier column.
+    carriers: Vec<u8>,
     stamps: Vec<Stamp>,
     /// When the last of them registers. A segment's newest registration must not be earlier than
     /// that of any device in the segment; if it is later, counting only reads records needlessly.
@@ -145,7 +145,7 @@ impl RegisterRequest {
                 break;
             }
             request.stamps.push(*stamp);
-            request.transports.push(transport_byte(device.transport, None));
+            request.carriers.push(carrier_byte(device.carrier(), None));
             request.newest = request.newest.max(stamp.registered_at);
             request.not_after = request.not_after.min(*not_after);
             request.tags.extend_from_slice(&hash.tag);
@@ -172,7 +172,7 @@ impl RegisterRequest {
         let mut call = context.scripts.register.call(&[keys.base()]);
         call.arg(&time_bytes(self.newest)[..]).arg(&self.tags).arg(&self.records);
         let [low, high] = &self.planes;
-        for plane in low.iter().chain([&self.transports]).chain(high) {
+        for plane in low.iter().chain([&self.carriers]).chain(high) {
             call.arg(plane);
         }
         call.arg(self.not_after);

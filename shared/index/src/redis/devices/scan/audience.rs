@@ -31,7 +31,7 @@ impl RedisIndex {
         let Some((from, to)) = split_at_segments(range.from, range.to).next() else {
             return Ok(CountedSlice::default());
         };
-        let scope = Scope { app, transport: None, targeting, registered_by: UnixMillis(u64::MAX) };
+        let scope = Scope { app, carrier: None, targeting, registered_by: UnixMillis(u64::MAX) };
         let keys = self.keys.shard(app, range.shard);
         let criteria = self.criteria(scope).await?;
         let shape = criteria.get().criteria;

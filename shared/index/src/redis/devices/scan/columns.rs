@@ -42,7 +42,7 @@ pub(super) fn split_at_segments(from: u32, to: u32) -> impl Iterator<Item = (u32
 }
 
 /// Adds to a pipeline the reading of each column that restricts, for slots of one segment: the
-/// transports, then of each attribute the low bytes and the high bytes.
+/// carriers, then of each attribute the low bytes and the high bytes.
 pub(super) fn add_columns(
     pipe: &mut Pipeline,
     keys: &ShardKeys,
@@ -53,7 +53,7 @@ pub(super) fn add_columns(
     let segment = from / SEGMENT_SLOTS;
     let first = from % SEGMENT_SLOTS;
     let last = first + (to - from) - 1;
-    if criteria.has_transport() {
+    if criteria.has_carrier() {
         pipe.cmd("GETRANGE").arg(keys.transports(segment)).arg(first).arg(last);
     }
     for attribute in criteria.attributes() {
@@ -68,13 +68,13 @@ pub(super) fn columns_of<'a>(
     answers: &'a [Vec<u8>],
     criteria: &Criteria,
 ) -> impl Iterator<Item = Column<'a>> + use<'a> {
-    let transports = usize::from(criteria.has_transport());
-    let of_segment = transports + 2 * criteria.attributes().count();
+    let carriers = usize::from(criteria.has_carrier());
+    let of_segment = carriers + 2 * criteria.attributes().count();
     answers.chunks_exact(of_segment.max(1)).flat_map(move |planes| {
-        let (transports, planes) = planes.split_at(transports);
-        let transports = transports.iter().map(|low| Column { low, high: &[] });
+        let (carriers, planes) = planes.split_at(carriers);
+        let carriers = carriers.iter().map(|low| Column { low, high: &[] });
         let pairs = planes.as_chunks::<2>().0.iter();
-        transports.chain(pairs.map(|[low, high]| Column { low, high }))
+        carriers.chain(pairs.map(|[low, high]| Column { low, high }))
     })
 }
 

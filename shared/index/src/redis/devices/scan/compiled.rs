@@ -126,7 +126,7 @@ impl RedisIndex {
         dictionaries: Arc<Dictionaries>,
         complete: bool,
     ) -> MadeOf {
-        let Scope { transport, targeting, registered_by, .. } = scope;
+        let Scope { carrier, targeting, registered_by, .. } = scope;
         let key = Compiled(dictionaries.number, targeting.clone());
         let cached = self.table_cache.get(&key);
         let tables = match cached {
@@ -146,7 +146,7 @@ impl RedisIndex {
                 tables
             }
         };
-        MadeOf { criteria: Criteria::new(transport, tables, registered_by), dictionaries }
+        MadeOf { criteria: Criteria::new(carrier, tables, registered_by), dictionaries }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, TryStreamExt, future, stream};
 use push_model::{
-    app::AppKey, device::TransportKind, slots::SlotRange, targeting::Targeting, time::UnixMillis,
+    app::AppKey, device::Carrier, slots::SlotRange, targeting::Targeting, time::UnixMillis,
 };
 use push_store::{IndexError, redis::keys::ShardKeys};
 
@@ -29,11 +29,11 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
     ) -> Result<u64, IndexError> {
-        let scope = Scope { app, transport: Some(transport), targeting, registered_by };
+        let scope = Scope { app, carrier: Some(carrier), targeting, registered_by };
         let keys = self.keys.shard(app, range.shard);
         let criteria = self.criteria(scope).await?;
         let counts = split_at_segments(range.from, range.to).map(|(from, to)| {
@@ -47,7 +47,7 @@ impl RedisIndex {
     }
 
     /// Counts within one segment: by the columns alone if no device in it registered too late, except devices
-    /// that changed their transport, whose records say to which partition they belong.
+    /// that changed their carrier, whose records say to which partition they belong.
     async fn count_in_segment(
         &self,
         scope: Scope<'_>,
@@ -72,9 +72,9 @@ impl RedisIndex {
         let mut count = 0;
         if read_time(&newest) <= scope.registered_by {
             let all = candidates.len();
-            let transports = columns.first().map_or(&[][..], |column| column.low);
+            let carriers = columns.first().map_or(&[][..], |column| column.low);
             candidates
-                .retain(|at| transports.get(usize::from(*at)).is_some_and(|byte| byte >> 4 > 0));
+                .retain(|at| carriers.get(usize::from(*at)).is_some_and(|byte| byte >> 4 > 0));
             count = (all - candidates.len()) as u64;
         }
         let slots: Vec<u32> = candidates.into_iter().map(|at| from + u32::from(at)).collect();

@@ -8,14 +8,14 @@
 use std::sync::Arc;
 
 use push_model::{
-    attributes::Attribute, device::TransportKind, registration::partition_of, targeting::Targeting,
+    attributes::Attribute, device::Carrier, registration::partition_of, targeting::Targeting,
     time::UnixMillis,
 };
 
 use crate::redis::{
     devices::record::{Codes, Record},
     dictionary::Dictionary,
-    layout::{transport_byte, transport_of_byte},
+    layout::{carrier_byte, transport_of_byte},
 };
 
 // The values of a table: single bits, because a scan ORs those that it has seen.
@@ -30,11 +30,11 @@ const UNKNOWN_CODE: u8 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutdatedTables;
 
-/// A targeting, a transport and the latest time of registration, prepared for deciding.
+/// A targeting, a carrier and the latest time of registration, prepared for deciding.
 #[derive(Debug, Clone)]
 pub(super) struct Criteria {
-    /// None if the transport does not matter.
-    transport: Option<WantedTransport>,
+    /// None if the carrier does not matter.
+    carrier: Option<WantedCarrier>,
     tables: Arc<[Table]>,
     registered_by: UnixMillis,
 }
@@ -49,21 +49,21 @@ pub(in crate::redis) struct Table {
     otherwise: u8,
 }
 
-/// A transport, and for each byte of the transport column whether a device with it may belong to its partition.
+/// A carrier, and for each byte of the carrier column whether a device with it may belong to its partition.
 #[derive(Debug, Clone)]
-struct WantedTransport {
-    kind: TransportKind,
+struct WantedCarrier {
+    carrier: Carrier,
     by_byte: [u8; NARROW],
 }
 
-impl WantedTransport {
-    fn new(kind: TransportKind) -> Self {
-        let code = transport_byte(kind, None);
+impl WantedCarrier {
+    fn new(carrier: Carrier) -> Self {
+        let code = carrier_byte(carrier, None);
         let value_of = |byte: usize| {
             let may_belong = byte & 0xf == usize::from(code) || byte >> 4 == usize::from(code);
             if may_belong { MATCH } else { NO_MATCH }
         };
-        Self { kind, by_byte: std::array::from_fn(value_of) }
+        Self { carrier, by_byte: std::array::from_fn(value_of) }
     }
 
     /// Keeps the slots that may belong.
@@ -228,11 +228,11 @@ pub(super) struct Tally {
 
 impl Criteria {
     pub(super) fn new(
-        transport: Option<TransportKind>,
+        carrier: Option<Carrier>,
         tables: Arc<[Table]>,
         registered_by: UnixMillis,
     ) -> Self {
-        Self { transport: transport.map(WantedTransport::new), tables, registered_by }
+        Self { carrier: carrier.map(WantedCarrier::new), tables, registered_by }
     }
 
     /// The same criteria, where a code that the dictionary lacks does not match. The dictionary
@@ -252,15 +252,15 @@ impl Criteria {
         self.tables.iter().map(|table| table.attribute)
     }
 
-    /// Returns true if [`Criteria::candidates`] needs the transport column, before all others.
-    pub(super) fn has_transport(&self) -> bool {
-        self.transport.is_some()
+    /// Returns true if [`Criteria::candidates`] needs the carrier column, before all others.
+    pub(super) fn has_carrier(&self) -> bool {
+        self.carrier.is_some()
     }
 
     /// Returns how many columns [`Criteria::candidates`] needs. Without any, every slot is a
     /// candidate.
     pub(super) fn columns(&self) -> usize {
-        usize::from(self.has_transport()) + self.tables.len()
+        usize::from(self.has_carrier()) + self.tables.len()
     }
 
     /// Returns true if one of these attributes has more values than one byte can express.
@@ -269,7 +269,7 @@ impl Criteria {
     }
 
     /// The slots that match by their columns, sorted and counted from where the columns begin. The
-    /// columns are the transport column and those of the attributes that restrict, of one segment at most; a slot beyond the
+    /// columns are the carrier column and those of the attributes that restrict, of one segment at most; a slot beyond the
     /// end of a column does not match.
     ///
     /// Each criterion looks only at the slots that those before it left.
@@ -281,10 +281,10 @@ impl Criteria {
         for from in (0..reach).step_by(BLOCK) {
             slots.all = Some((from, reach.min(from.saturating_add(BLOCK as u16))));
             let mut columns = columns.iter();
-            if let Some(transport) = &self.transport
+            if let Some(carrier) = &self.carrier
                 && let Some(column) = columns.next()
             {
-                transport.filter(column, &mut slots);
+                carrier.filter(column, &mut slots);
             }
             for (table, column) in self.tables.iter().zip(columns) {
                 table.filter(column, &mut slots);
@@ -330,8 +330,8 @@ impl Criteria {
         if record.stamp.registered_at > self.registered_by {
             return Ok(false);
         }
-        if let Some(WantedTransport { kind, .. }) = self.transport
-            && partition_of(record.transport, record.change, self.registered_by) != kind
+        if let Some(WantedCarrier { carrier, .. }) = self.carrier
+            && partition_of(record.carrier, record.change, self.registered_by) != carrier
         {
             return Ok(false);
         }

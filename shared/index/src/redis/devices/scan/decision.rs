@@ -1,6 +1,6 @@
 //! Deciding which devices match, with criteria that know every code that comes up.
 
-use push_model::{app::AppKey, device::TransportKind, targeting::Targeting, time::UnixMillis};
+use push_model::{app::AppKey, device::Carrier, targeting::Targeting, time::UnixMillis};
 use push_store::IndexError;
 use tracing::warn;
 
@@ -17,8 +17,8 @@ use crate::redis::{
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) app: &'a AppKey,
-    /// The transport whose partition is read; none for all devices.
-    pub(super) transport: Option<TransportKind>,
+    /// The carrier whose partition is read; none for all devices.
+    pub(super) carrier: Option<Carrier>,
     pub(super) targeting: &'a Targeting,
     pub(super) registered_by: UnixMillis,
 }

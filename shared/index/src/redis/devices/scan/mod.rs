@@ -7,8 +7,8 @@
 //! that is returned matches and registered in time. No device is missed either: one that matches
 //! all the time is a candidate whether the columns are read before or after an update of it.
 //!
-//! Readers name the transport whose devices they want, and the transport column keeps all others from being
-//! candidates. So a partition of one transport costs one byte, and no record, for a device of another one.
+//! Readers name the carrier whose devices they want, and the carrier column keeps all others from being
+//! candidates. So a partition of one carrier costs one byte, and no record, for a device of another one.
 //!
 //! The caller passes only a slot from one scan to the next, so each scan starts with a window of
 //! slots that suits dense matches, and doubles it while it finds too little. The height of a shard
@@ -31,7 +31,7 @@ use std::ops::Range;
 
 use push_model::{
     app::AppKey,
-    device::{Device, Target, TransportKind},
+    device::{Carrier, Device, Target},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -78,13 +78,13 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        transport: TransportKind,
+        carrier: Carrier,
         targeting: &Targeting,
         registered_by: UnixMillis,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         let take = |record: &Record<'_>| record.target();
-        let scope = Scope { app, transport: Some(transport), targeting, registered_by };
+        let scope = Scope { app, carrier: Some(carrier), targeting, registered_by };
         self.scan_slots(scope, range, limit, take).await
     }
 
@@ -110,8 +110,8 @@ impl RedisIndex {
         limit: usize,
     ) -> Result<Scanned<Registration>, IndexError> {
         let all = Targeting::all_devices();
-        let (transport, registered_by) = (None, UnixMillis(u64::MAX));
-        let scope = Scope { app, transport, targeting: &all, registered_by };
+        let (carrier, registered_by) = (None, UnixMillis(u64::MAX));
+        let scope = Scope { app, carrier, targeting: &all, registered_by };
         let take = |record: &Record<'_>| Ok(((record.target()?, record.stamp), record.codes));
         let read = Moment::now();
         let Scanned { items, unreadable, next } =
@@ -147,7 +147,7 @@ impl RedisIndex {
         let limit = limit.clamp(1, MAX_DEVICES);
         let (mut to, mut height_read) = (range.to, false);
         let mut scanned = Scanned { next: Some(range.from), ..Scanned::default() };
-        // Most apps have devices of one transport, so a transport alone hardly restricts.
+        // Most apps have devices of one carrier, so a carrier alone hardly restricts.
         let restricts = criteria.get().criteria.attributes().next().is_some();
         let mut width = if restricts { FIRST_WINDOW } else { 1 };
         width = width.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));

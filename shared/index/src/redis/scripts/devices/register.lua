@@ -1,6 +1,6 @@
 -- Registers or updates devices of one shard. ARGV: the time; all tags; the records of all devices,
 -- complete, as if the devices were new; then for each attribute the low bytes of the codes, the bytes
--- of the transport column, and for each attribute the high bytes, empty if all of them are 0. Devices with
+-- of the carrier column, and for each attribute the high bytes, empty if all of them are 0. Devices with
 -- the same tag are next to each other. Answers one letter a device: c(reated), u(pdated), f(ull), g(one: the
 -- app was removed). If a device was updated, the answer is two strings: the letters, and for each updated device,
 -- in order, the epoch of its registration.
@@ -101,7 +101,7 @@ local function append_record(slot, from, to)
   return chunk, tail
 end
 
--- The change of transport in the record of a registered device after this registration, or ''. `at` and `given`
+-- The change of carrier in the record of a registered device after this registration, or ''. `at` and `given`
 -- are the first bytes of the flags in its present record and in the one that was given, `time` is when it registers.
 -- `push_model::registration::change_after` is the same rule.
 local function change_after(text, at, given, time)

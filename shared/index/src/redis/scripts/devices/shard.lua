@@ -79,14 +79,14 @@ end
 
 local function has_change(flags) return flags % (2 * HAS_CHANGE) >= HAS_CHANGE end
 
--- The transport in whose partitions the device with these flags is. `at` is the first byte of the flags, which a
--- change of transport follows: the one before, the time, and the one now.
+-- The carrier in whose partitions the device with these flags is. `at` is the first byte of the flags, which a
+-- change of carrier follows: the one before, the time, and the one now.
 local function partition(text, at)
   local flags = byte(text, at)
   return has_change(flags) and byte(text, at + CHANGE) or flags % 16
 end
 
--- Adds a number to the counts of devices by transport: for the one in whose partitions the device with these flags is,
+-- Adds a number to the counts of devices by carrier: for the one in whose partitions the device with these flags is,
 -- and for the one before. `at` is the first byte of the flags.
 local function count_transports(counts, text, at, number)
   local kind = partition(text, at) + 1

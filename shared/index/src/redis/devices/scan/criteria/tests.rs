@@ -75,11 +75,12 @@ fn a_slot_matches_if_every_criterion_does_and_one_mismatch_decides() {
 
 #[test]
 fn a_device_is_a_candidate_for_the_partitions_that_it_is_in_and_for_those_before() {
-    use TransportKind::{Apns, Fcm, Mqtt};
-    let bytes =
-        [0, transport_byte(Fcm, None), transport_byte(Fcm, Some(Mqtt)), transport_byte(Mqtt, None)];
+    use push_model::device::TransportKind::{Apns, Fcm, Mqtt};
+    let byte =
+        |now, before: Option<_>| carrier_byte(Carrier::first(now), before.map(Carrier::first));
+    let bytes = [0, byte(Fcm, None), byte(Fcm, Some(Mqtt)), byte(Mqtt, None)];
     let of = |kind| {
-        let criteria = Criteria::new(Some(kind), [].into(), UnixMillis(0));
+        let criteria = Criteria::new(Some(Carrier::first(kind)), [].into(), UnixMillis(0));
         candidates(&criteria, &[&bytes.map(u16::from)]).unwrap()
     };
     assert_eq!((of(Mqtt), of(Fcm), of(Apns)), (vec![2, 3], vec![1, 2], vec![]));
