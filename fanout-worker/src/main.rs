@@ -56,9 +56,9 @@ async fn work(
     let dependencies = Dependencies::observed(&opened, transports.clone(), metrics);
     dependencies.metrics.register(&mut start.registry);
     readiness::watch(&start.health, &dependencies);
-    let mut service = start.complete();
-    let ops = service.ops_address();
+    let ops = start.ops_address();
     info!(%ops, queue = %engines.queue, index = %engines.index, "worker started");
+    let mut service = start.complete();
     service.run(Stage::Deliveries, "the worker", |stop| {
         run(worker, dependencies, process.drain_deadline, stop)
     });

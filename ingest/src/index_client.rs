@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_boot::{log_failure, outage::Outage};
+use push_boot::{log_end_of_outage, log_failure, outage::Outage};
 use push_index::Index;
 use push_ledger::Ledger;
 use push_model::{
@@ -42,7 +42,7 @@ impl IndexOutage {
             && let Some(ended) = self.0.answered()
         {
             let (for_ms, failed) = (ended.for_ms(), ended.failed);
-            tracing::info!(for_ms, failed, "the index answers again");
+            log_end_of_outage!(ended, for_ms, failed, "the index answers again");
         }
         answer
     }
@@ -147,7 +147,7 @@ impl IndexClient {
         let app = subject.app;
         if let Some(is_first) = is_first {
             log_failure!(
-                is_first,
+                is_first, runbook = "a-store-is-unreachable-or-refuses-writes",
                 %app,
                 message_id,
                 client_id,
@@ -156,6 +156,7 @@ impl IndexClient {
             );
         } else {
             tracing::error!(
+                runbook = "a-store-is-unreachable-or-refuses-writes",
                 %app,
                 message_id,
                 client_id,

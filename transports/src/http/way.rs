@@ -45,7 +45,12 @@ impl Way {
         let jitter = rand::rng().random();
         if self.circuit().fail(Instant::now(), jitter) {
             let (transport, server) = (self.transport, self.client.origin());
-            warn!(transport, %server, "a provider fails; its devices wait");
+            warn!(
+                runbook = "a-transport-cannot-send",
+                transport,
+                %server,
+                "a provider fails; its devices wait"
+            );
             self.is_failing.iter().for_each(|failing| failing.store(true, Ordering::Relaxed));
         }
     }
@@ -53,7 +58,13 @@ impl Way {
     /// Reports that the server gave no access token. The pauses between requests for one keep that seldom.
     pub(super) fn without_bearer(&self, problem: &dyn fmt::Display) {
         let (transport, server) = (self.transport, self.client.origin());
-        warn!(transport, %server, %problem, "no access token; the devices of its account wait");
+        warn!(
+            runbook = "a-transport-cannot-send",
+            transport,
+            %server,
+            %problem,
+            "no access token; the devices of its account wait"
+        );
     }
 
     /// Uses new connections from now on.
