@@ -94,7 +94,7 @@ impl Batches {
                 log_end(outage);
                 Ok(())
             }
-            // Not logged here: the queue engine logs the announcement once.
+            // Not logged here: the checks of the program say it.
             Err(QueueError::Blocked(reason)) => Err(NotPublished::Blocked(reason)),
             Err(error) => {
                 let is_first = outage.failed(pushes, error.kind());

@@ -16,8 +16,8 @@ pub struct PartName {
 }
 
 /// Time that a part may fail before it is said, if another part may explain it: the other part is
-/// checked at another moment, and this one recovers later.
-pub(super) const EXPLAINED_WITHIN: Duration = Duration::from_secs(6);
+/// checked at another moment, and this one recovers later (a consumer pauses for up to 10 s between tries).
+pub(super) const EXPLAINED_WITHIN: Duration = Duration::from_secs(15);
 
 impl PartName {
     /// A part that is known in the log by its `/readyz` name.

@@ -213,11 +213,11 @@ fn an_outage_that_another_one_explains_is_not_said_unless_it_outlasts_that() {
         2..10 => Some(None),
         _ => Some(Some(start + Duration::from_secs(10))),
     };
-    assert!(said(&states(14), behind).iter().all(Option::is_none));
-    let longer = said(&states(20), behind);
+    assert!(said(&states(20), behind).iter().all(Option::is_none));
+    let longer = said(&states(30), behind);
     let lines: Vec<_> = longer.iter().flatten().collect();
     assert!(matches!(lines[..], [Change::Down(_), Change::Up(_)]), "{lines:?}");
-    assert_eq!(longer.iter().position(Option::is_some), Some(16));
+    assert_eq!(longer.iter().position(Option::is_some), Some(25));
 }
 
 #[test]

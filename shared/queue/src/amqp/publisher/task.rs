@@ -235,17 +235,14 @@ impl PublishTask {
         match event {
             Some(Event::Error(error)) => return Err(error.into()),
             Some(Event::ConnectionBlocked(reason)) => {
-                tracing::warn!(
-                    runbook = "rabbitmq-takes-no-messages",
-                    reason,
-                    "RabbitMQ takes no messages for now"
-                );
+                // The checks of the program say it.
+                tracing::debug!(reason, "RabbitMQ takes no messages for now");
                 in_flight.block();
                 self.announce(Some(reason.into()));
             }
             Some(Event::ConnectionUnblocked) => {
                 let for_ms = u64::try_from(in_flight.unblock().as_millis()).unwrap_or(u64::MAX);
-                tracing::info!(for_ms, "RabbitMQ takes messages again");
+                tracing::debug!(for_ms, "RabbitMQ takes messages again");
                 self.announce(None);
             }
             Some(_) => {}
