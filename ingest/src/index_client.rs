@@ -1,5 +1,5 @@
-//! Requests to the index: each has a time limit, and an outage is two lines in the log, one when it begins
-//! and one when it is over, however many requests are refused meanwhile.
+//! Requests to the index: each has a time limit. The checks of `/readyz` log that the index is down; what lasts and
+//! no check sees is two lines more, however many requests are refused meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,8 +47,7 @@ impl IndexOutage {
         answer
     }
 
-    /// Notes an error that may pass. Returns true if it is to be logged as a warning: it is the first of
-    /// its kind in an outage.
+    /// Notes an error that may pass. Returns true if it is to be logged as a warning ([`Outage::failed`]).
     pub(crate) fn failed(&self, error: &IndexError) -> bool {
         self.0.failed(1, error.kind())
     }
@@ -141,13 +140,13 @@ impl IndexClient {
 
     /// Logs an error: one that may pass with the outage that it is part of, any other one each time.
     fn log_failure(&self, subject: Subject<'_>, error: &IndexError) {
-        let is_first = error.may_pass().then(|| self.outage.failed(error));
+        let is_news = error.may_pass().then(|| self.outage.failed(error));
         let error = with_causes(error);
         let (message_id, client_id) = (subject.message_id(), subject.client_id());
         let app = subject.app;
-        if let Some(is_first) = is_first {
+        if let Some(is_news) = is_news {
             log_failure!(
-                is_first, runbook = "a-store-is-unreachable-or-refuses-writes",
+                is_news, runbook = "a-store-is-unreachable-or-refuses-writes",
                 %app,
                 message_id,
                 client_id,

@@ -187,9 +187,9 @@ impl AppCache {
                 "an app's record is unreadable"
             );
         } else {
-            let (is_first, error) = (self.outage.failed(&error), with_causes(&error));
+            let (is_news, error) = (self.outage.failed(&error), with_causes(&error));
             log_failure!(
-                is_first,
+                is_news,
                 runbook = "a-store-is-unreachable-or-refuses-writes",
                 app = %id,
                 error,

@@ -82,9 +82,9 @@ async fn read(index: &dyn Apps, outage: &IndexOutage, timeout: Duration) -> Opti
             );
         }
         Err(error) => {
-            let (is_first, error) = (outage.failed(&error), with_causes(&error));
+            let (is_news, error) = (outage.failed(&error), with_causes(&error));
             log_failure!(
-                is_first,
+                is_news,
                 runbook = "a-store-is-unreachable-or-refuses-writes",
                 error,
                 "the index did not list the apps"

@@ -97,11 +97,11 @@ impl Batches {
             // Not logged here: the checks of the program say it.
             Err(QueueError::Blocked(reason)) => Err(NotPublished::Blocked(reason)),
             Err(error) => {
-                let is_first = outage.failed(pushes, error.kind());
+                let is_news = outage.failed(pushes, error.kind());
                 let error = with_causes(&error);
                 let (app, message_id) = first_of(&batch);
                 log_failure!(
-                    is_first,
+                    is_news,
                     runbook = "rabbitmq-takes-no-messages",
                     app,
                     message_id,
