@@ -23,7 +23,10 @@ use std::{
     time::Duration,
 };
 
-use push_boot::network::network_of;
+use push_boot::{
+    failed_logins::{FailedLoginCount, FailedLogins},
+    network::network_of,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -71,6 +74,8 @@ pub(super) enum Full {
 pub(super) struct Admission {
     limits: AdmissionLimits,
     counts: Mutex<Counts>,
+    /// The failed logins until they are logged.
+    failed_logins: FailedLoginCount,
 }
 
 #[derive(Debug, Default)]
@@ -125,7 +130,11 @@ pub(super) struct Permit {
 
 impl Admission {
     pub(super) fn new(limits: AdmissionLimits) -> Arc<Self> {
-        Arc::new(Self { limits, counts: Mutex::default() })
+        Arc::new(Self {
+            limits,
+            counts: Mutex::default(),
+            failed_logins: FailedLoginCount::default(),
+        })
     }
 
     /// Returns a permit for a new connection from this address.
@@ -142,6 +151,11 @@ impl Admission {
         counts.pending.add(number, address, displaced.clone());
         drop(counts);
         Ok(Permit { admission: self.clone(), address, number, displaced })
+    }
+
+    /// Takes the failed logins since the last call.
+    pub(super) fn take_failed_logins(&self) -> FailedLogins {
+        self.failed_logins.take()
     }
 
     /// Forgets addresses whose failures no longer count, at intervals, while the listener is in use.
@@ -256,6 +270,7 @@ impl Permit {
 
     /// Counts a failed login. Returns true if the client gets an answer.
     pub(super) fn login_failed(&self, now: Instant) -> bool {
+        self.admission.failed_logins.add(Some(self.address));
         let mut counts = self.admission.counts();
         counts.failed_logins += 1;
         let of_address = counts.addresses.entry(self.address).or_default();

@@ -60,7 +60,14 @@ impl DeviceAuthenticator for DeviceLogins {
             Err(error) => {
                 let cause: &dyn std::error::Error = &error;
                 let is_first = self.outage.failed(1, error.kind());
-                log_failure!(is_first, app = %device.app, client_id, cause, "a device cannot be looked up");
+                log_failure!(
+                    is_first,
+                    runbook = "mqtt-devices-cannot-connect",
+                    app = %device.app,
+                    client_id,
+                    cause,
+                    "a device cannot be looked up"
+                );
                 Err(LoginRefusal::Unavailable)
             }
         }

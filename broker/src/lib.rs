@@ -239,7 +239,10 @@ impl Broker {
         self.connections.close();
         if timeout(STOP_DEADLINE, self.connections.wait()).await.is_err() {
             let connections = self.connections.len();
-            warn!(connections, "MQTT connections did not end in time");
+            warn!(
+                runbook = "a-program-stops-with-work-left",
+                connections, "MQTT connections did not end in time"
+            );
         }
         self.login_log.log();
         match &self.saving {

@@ -40,7 +40,11 @@ pub(super) async fn accept(listener: TcpListener, arrivals: Arrivals, context: A
             }
             Err(error) => {
                 if !std::mem::replace(&mut failed, true) {
-                    warn!(%error, "MQTT connections cannot be accepted");
+                    warn!(
+                        runbook = "open-files-run-low",
+                        %error,
+                        "MQTT connections cannot be accepted"
+                    );
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }

@@ -1,12 +1,9 @@
 //! Failed logins in the audit log: their number at intervals, because a line for each would let an
 //! unauthenticated client fill the log.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
-use push_boot::audit::{self, FailedLogins};
+use push_boot::audit::{self, LoginsOf};
 use tokio_util::sync::CancellationToken;
 
 use super::{admission::Admission, settings::LoginLogSettings};
@@ -16,14 +13,12 @@ use super::{admission::Admission, settings::LoginLogSettings};
 pub(super) struct LoginLog {
     devices: Arc<Admission>,
     settings: LoginLogSettings,
-    /// The failed logins that are already logged.
-    logged: AtomicU64,
 }
 
 impl LoginLog {
     /// Makes the log of failed logins at the devices' listener.
     pub(super) fn new(devices: Arc<Admission>, settings: LoginLogSettings) -> Arc<Self> {
-        Arc::new(Self { devices, settings, logged: AtomicU64::new(0) })
+        Arc::new(Self { devices, settings })
     }
 
     /// Logs at intervals until the broker stops.
@@ -38,9 +33,7 @@ impl LoginLog {
 
     /// Logs the logins that failed since the last call, if there are any.
     pub(super) fn log(&self) {
-        let failed = self.devices.usage().failed_logins;
-        let logged = self.logged.fetch_max(failed, Ordering::Relaxed);
-        let count = failed.saturating_sub(logged);
-        audit::log_failed_logins(FailedLogins::OfMqttClients, count, self.settings.program);
+        let failed = self.devices.take_failed_logins();
+        audit::log_failed_logins(LoginsOf::OfMqttClients, &failed, self.settings.program);
     }
 }

@@ -43,6 +43,7 @@ impl Saving {
                 let lost = restored.no_room;
                 if lost > 0 {
                     warn!(
+                        runbook = "mqtt-sessions-are-not-saved",
                         lost,
                         "saved MQTT sessions or messages exceed the bounds of the settings and are dropped"
                     );
@@ -51,7 +52,12 @@ impl Saving {
             Err(damaged @ StoreError::Damaged { .. }) => {
                 let aside = store.put_aside()?;
                 let cause = &damaged as &dyn std::error::Error;
-                error!(cause, aside = %aside.display(), "the file of saved MQTT sessions is damaged and was moved aside; the broker starts without sessions");
+                error!(
+                    runbook = "mqtt-sessions-are-not-saved",
+                    cause,
+                    aside = %aside.display(),
+                    "the file of saved MQTT sessions is damaged and was moved aside; the broker starts without sessions"
+                );
                 sessions = empty();
             }
             Err(error) => return Err(error),
@@ -80,6 +86,7 @@ impl Saving {
                     if !std::mem::replace(&mut failed, true) {
                         let cause = &error as &dyn std::error::Error;
                         error!(
+                            runbook = "mqtt-sessions-are-not-saved",
                             cause,
                             "MQTT sessions cannot be saved; a restart would lose waiting messages"
                         );

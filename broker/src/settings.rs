@@ -15,7 +15,7 @@ use push_boot::{
     tune::{FOUR_WEEKS, Tuning},
 };
 use push_tls::server::TlsSettings;
-use tracing::info;
+use tracing::debug;
 
 use super::connection::WORKER_PACKET;
 
@@ -177,7 +177,7 @@ impl BrokerSettings {
         if descriptors.for_clients < self.connections {
             self.connections = descriptors.for_clients.max(1);
             let (served, limit) = (self.connections, descriptors.limit);
-            info!(served, limit, "connections of devices follow the limit of open files");
+            debug!(served, limit, "connections of devices follow the limit of open files");
         }
     }
 
@@ -191,6 +191,11 @@ impl BrokerSettings {
 }
 
 impl BrokerArgs {
+    /// Takes `--mqtt-in-clear on` as the default, as a demo does.
+    pub fn default_to_in_clear(&mut self) {
+        self.mqtt_in_clear.get_or_insert_with(|| "on".to_owned().into());
+    }
+
     /// Returns false only if `--mqtt-in-clear` is off.
     pub fn is_in_clear(&self) -> bool {
         self.mqtt_in_clear.as_ref().is_none_or(|given| given.expose() != "off")

@@ -29,6 +29,7 @@ impl DroppedCopies {
             metrics.dropped_copy("other");
             if let Some(unlogged) = self.other.due() {
                 warn!(
+                    runbook = "a-message-is-unknown-although-it-was-accepted",
                     %message,
                     unlogged,
                     "dropped, because its Idempotency-Key was used for another body shortly before"

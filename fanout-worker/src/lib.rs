@@ -175,7 +175,12 @@ pub async fn run(
         for row in in_work.rows() {
             let for_ms = context.now().since(row.since).as_millis();
             row.span.in_scope(|| {
-                warn!(bytes = row.bytes, for_ms, "still running at the drain deadline");
+                warn!(
+                    runbook = "a-program-stops-with-work-left",
+                    bytes = row.bytes,
+                    for_ms,
+                    "still running at the drain deadline"
+                );
             });
         }
     } else {

@@ -63,9 +63,9 @@ async fn work(
         ..Announcement::default()
     };
     start.announce(opened.stores.index, announcement);
-    let mut service = start.complete();
-    let ops = service.ops_address();
+    let ops = start.ops_address();
     info!(%ops, queue = %engines.queue, index = %engines.index, "worker started");
+    let mut service = start.complete();
     service.run(Stage::Deliveries, "the worker", |stop| {
         run(worker, dependencies, process.drain_deadline, stop)
     });

@@ -8,12 +8,15 @@ use std::sync::Arc;
 
 use push_boot::{
     engines::{watch_index, watch_queue},
-    health::{Health, Need, PartState},
+    health::{Health, Need, PartName, PartState},
 };
 use push_model::device::TransportKind;
 use push_queue::Lane;
 
 use crate::dependencies::Dependencies;
+
+/// The section of the runbook about transports.
+const TRANSPORT: &str = "a-transport-cannot-send";
 
 /// Watches the parts of a worker.
 pub fn watch(health: &Health, dependencies: &Dependencies) {
@@ -21,22 +24,32 @@ pub fn watch(health: &Health, dependencies: &Dependencies) {
     watch_index(health, Need::Required, &dependencies.stores);
     for (kind, transport) in dependencies.transports.each() {
         let (transport, all) = (Arc::clone(transport), dependencies.transports.clone());
-        health.watch(&format!("transport {kind}"), Need::Required, move || {
+        let server = transport.server();
+        let name = PartName::new(format!("transport {kind}"), TRANSPORT);
+        let name = match server {
+            Some(server) => name.said(server),
+            None => name,
+        };
+        health.watch(name, Need::Required, move || {
             let (transport, all) = (Arc::clone(&transport), all.clone());
             async move {
                 if transport.ready().await {
                     PartState::Ok
-                } else if all.another_is_ready(kind).await {
-                    PartState::Degraded("no connection is up; other transports work".to_owned())
                 } else {
-                    PartState::Failed("no connection is up".to_owned())
+                    let why = transport.trouble().map_or(String::new(), |why| format!(": {why}"));
+                    match all.another_is_ready(kind).await {
+                        true => PartState::Degraded(format!(
+                            "no connection is up; other transports work{why}"
+                        )),
+                        false => PartState::Failed(format!("no connection is up{why}")),
+                    }
                 }
             }
         });
     }
     if dependencies.transports.each().all(|(kind, _)| kind != TransportKind::Mqtt.name()) {
         let all = dependencies.transports.clone();
-        health.watch("transport mqtt", Need::Required, move || {
+        health.watch(PartName::new("transport mqtt", TRANSPORT), Need::Required, move || {
             let is_lacking = all.lacks_mqtt();
             async move {
                 match is_lacking {
@@ -50,7 +63,10 @@ pub fn watch(health: &Health, dependencies: &Dependencies) {
     }
     for lane in Lane::ALL {
         let lanes = dependencies.lanes.clone();
-        health.watch(&format!("lane {}", lane.name()), Need::Required, move || {
+        let name = PartName::new(format!("lane {}", lane.name()), "messages-wait-too-long")
+            .said(format!("the consumer of the lane {}", lane.name()))
+            .behind("queue");
+        health.watch(name, Need::Required, move || {
             let is_open = lanes.is_open(lane);
             async move { state(is_open, "not consumed: the consumer is not open") }
         });

@@ -1,9 +1,9 @@
-//! Requests to the index: each has a time limit, and an outage is two lines in the log, one when it begins
-//! and one when it is over, however many requests are refused meanwhile.
+//! Requests to the index: each has a time limit. The checks of `/readyz` log that the index is down; what lasts and
+//! no check sees is two lines more, however many requests are refused meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
-use push_boot::{log_failure, outage::Outage};
+use push_boot::{log_end_of_outage, log_failure, outage::Outage};
 use push_index::Index;
 use push_ledger::Ledger;
 use push_model::{
@@ -42,13 +42,12 @@ impl IndexOutage {
             && let Some(ended) = self.0.answered()
         {
             let (for_ms, failed) = (ended.for_ms(), ended.failed);
-            tracing::info!(for_ms, failed, "the index answers again");
+            log_end_of_outage!(ended, for_ms, failed, "the index answers again");
         }
         answer
     }
 
-    /// Notes an error that may pass. Returns true if it is to be logged as a warning: it is the first of
-    /// its kind in an outage.
+    /// Notes an error that may pass. Returns true if it is to be logged as a warning ([`Outage::failed`]).
     pub(crate) fn failed(&self, error: &IndexError) -> bool {
         self.0.failed(1, error.kind())
     }
@@ -143,13 +142,13 @@ impl IndexClient {
 
     /// Logs an error: one that may pass with the outage that it is part of, any other one each time.
     fn log_failure(&self, subject: Subject<'_>, error: &IndexError) {
-        let is_first = error.may_pass().then(|| self.outage.failed(error));
+        let is_news = error.may_pass().then(|| self.outage.failed(error));
         let error = with_causes(error);
         let (message_id, client_id) = (subject.message_id(), subject.client_id());
         let app = subject.app;
-        if let Some(is_first) = is_first {
+        if let Some(is_news) = is_news {
             log_failure!(
-                is_first,
+                is_news, runbook = "a-store-is-unreachable-or-refuses-writes",
                 %app,
                 message_id,
                 client_id,
@@ -158,6 +157,7 @@ impl IndexClient {
             );
         } else {
             tracing::error!(
+                runbook = "a-store-is-unreachable-or-refuses-writes",
                 %app,
                 message_id,
                 client_id,

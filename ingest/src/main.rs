@@ -66,9 +66,9 @@ async fn run(
         ..Announcement::default()
     };
     start.announce(opened.stores.index.clone(), announcement);
-    let mut service = start.complete();
-    let (http, scheme, ops) = (listener.local_addr()?, listener.scheme(), service.ops_address());
+    let (http, scheme, ops) = (listener.local_addr()?, listener.scheme(), start.ops_address());
     info!(%http, scheme, %ops, queue = %engines.queue, index = %engines.index, "ingest started");
+    let mut service = start.complete();
     service.run(Stage::Requests, "the HTTP endpoint", |stop| {
         run_with_metrics(settings, listener, opened.queue, opened.stores, metrics, stop)
     });

@@ -101,6 +101,36 @@ impl Client {
         &self.app
     }
 
+    /// Returns what to do about an answer with this status, to follow its message; empty if the message says
+    /// it itself.
+    pub fn next_step(&self, status: u64) -> String {
+        /// App Secret illegal.
+        const WRONG_SECRET: u64 = 21004;
+        match status {
+            WRONG_SECRET => format!(
+                "; give the app's secret with --secret-file or PUSH_SECRET, or keep it in a profile; `pushctl app                  rotate-secret {}` makes a new one",
+                self.app
+            ),
+            _ => String::new(),
+        }
+    }
+
+    /// Tries if the server takes the secret as one of the app's, whatever its scopes.
+    ///
+    /// # Errors
+    /// If there is no answer ([`Client::may_pass`]), or the server does not take the secret.
+    pub fn try_secret(&self) -> anyhow::Result<()> {
+        let path = format!("/v1/message/{}?limit=1", self.app);
+        let answer = self.send("GET", &path, "application/json", None, &[])?;
+        let (status, message) = answer.refusal();
+        // A secret that lacks a scope is one of the app's: its answer names the scope.
+        if answer.http != 401 || message.contains("lacks the scope") {
+            return Ok(());
+        }
+        let text = format!("{} does not take this secret of app {}", self.server, self.app);
+        Err(Refused { http: answer.http, text: format!("{text}: {status}: {message}") }.into())
+    }
+
     /// Sends one push. The answer is JSON with any status.
     ///
     /// # Errors
@@ -176,7 +206,8 @@ impl Client {
         let mut json = self.json(answer)?;
         if answer.http != 200 {
             let (status, message) = answer.refusal();
-            let text = format!("{} refused with {status}: {message}", self.server);
+            let next = self.next_step(status);
+            let text = format!("{} refused with {status}: {message}{next}", self.server);
             return Err(Refused { http: answer.http, text }.into());
         }
         Ok(json.get_mut("result").map(Value::take))
@@ -211,7 +242,12 @@ impl Client {
         if let Some((name, value)) = header {
             request = request.header(name, value);
         }
-        let no_answer = || format!("no answer from {}", self.server);
+        let no_answer = || {
+            format!(
+                "no answer from {}: check that `ingest` or `pushctl standalone` runs there, or name another                  one with --server",
+                self.server
+            )
+        };
         let sent = match body {
             [] => self.agent.run(request.body(())?),
             body => self.agent.run(request.body(body)?),

@@ -8,7 +8,7 @@ use push_boot::{
     credentials::CredentialSettings,
     data_dir,
     engines::EngineSettings,
-    health::{Health, HealthSettings, Need, state_of, watch_disk},
+    health::{Health, HealthSettings, Need, PartName, state_of, watch_disk},
     log::{self, LogArgs},
     presence::{Announcement, PresenceSettings},
     program::{Program, ProgramSettings, Stage},
@@ -167,10 +167,10 @@ pub async fn run(
         Announcement { listens: vec![("mqtt", broker.address())], ..Announcement::default() },
     );
     watch(&start.health, index, data_dir);
-    let mut service = start.complete();
     let (devices, workers) = (broker.address(), broker.worker_url().clone());
-    let (ops, data_dir) = (service.ops_address(), data_dir.display());
+    let (ops, data_dir) = (start.ops_address(), data_dir.display());
     info!(%devices, %workers, %ops, %data_dir, "broker started");
+    let mut service = start.complete();
     service.close(Stage::Broker, async {
         broker.stop().await.context("what waits for devices is not saved")
     });
@@ -181,7 +181,8 @@ pub async fn run(
 /// Watches the parts of a broker. Devices can log in while the index answers, which the broker only
 /// reads. Waiting messages are saved while the data directory takes writes.
 fn watch(health: &Health, index: Arc<dyn Index>, data_dir: &Path) {
-    health.watch("index", Need::Required, move || {
+    let name = PartName::new("index", "a-store-is-unreachable-or-refuses-writes");
+    health.watch(name, Need::Required, move || {
         let index = Arc::clone(&index);
         async move { state_of(index.ping().await) }
     });

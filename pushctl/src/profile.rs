@@ -3,7 +3,10 @@
 use anyhow::Context as _;
 use clap::Subcommand;
 use push_model::ids::AppId;
-use push_operator::profile::{self, Profile, ProfileView};
+use push_operator::{
+    client::Client,
+    profile::{self, Profile, ProfileView},
+};
 
 use crate::{
     output::{Output, Table},
@@ -13,7 +16,7 @@ use crate::{
 /// Commands on profiles.
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
-    /// Keep the secret of an app that exists, and its server
+    /// Keep the secret of an app that exists, and its server, which is asked if it takes the secret
     Add {
         /// The app
         app_id: AppId,
@@ -48,14 +51,21 @@ pub enum ProfileCommand {
 /// Runs the command.
 ///
 /// # Errors
-/// If there is no such profile, or the file cannot be read or written, or others can read it.
-pub fn run(command: ProfileCommand, out: Output) -> anyhow::Result<()> {
+/// If there is no such profile, the server does not take the secret, or the file cannot be read or written, or others can read it.
+pub async fn run(command: ProfileCommand, out: Output) -> anyhow::Result<()> {
     let file = profile_file()?;
     match command {
         ProfileCommand::Add { app_id, server } => {
             let (server, name, secret) = server.to_save(&app_id)?;
             let secret = secret
                 .context("name the file of the secret with --secret-file, or set PUSH_SECRET")?;
+            let client = Client::new(server.clone(), &app_id, &secret);
+            match tokio::task::spawn_blocking(move || client.try_secret()).await? {
+                Err(error) if Client::may_pass(&error) => {
+                    out.note(format_args!("the secret was not tried: {error:#}"));
+                }
+                tried => tried?,
+            }
             let saved = file.change(|all| {
                 all.check_free(&name, &app_id, &server)?;
                 Ok(all.save(&name, Profile::new(app_id, &server, &secret)))

@@ -4,6 +4,7 @@ use std::{
     path::{self, Path},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, anyhow, ensure};
@@ -19,7 +20,9 @@ use push_boot::{
 };
 use push_credentials::SealFile;
 use push_index::Index;
-use push_operator::{access::rabbitmq_commands, audit::Actor, device::AppLogins};
+use push_operator::{
+    access::rabbitmq_commands, audit::Actor, device::AppLogins, profile::DEFAULT_SERVER,
+};
 use push_queue::Queue;
 
 use crate::{
@@ -39,6 +42,9 @@ const PROGRAM: &str = "pushctl";
 
 /// The files of the embedded stores in a data directory.
 const STORES: [&str; 2] = ["index.sqlite3", "queue.sqlite3"];
+
+/// The time for which a command looks for a service on this machine.
+const LOOK: Duration = Duration::from_millis(300);
 
 /// The exit code of a command whose output was closed before everything was printed: that of a
 /// program killed by SIGPIPE (128 + 13), which scripts know from `… | head`.
@@ -70,7 +76,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
         // These talk to a server, or write down how.
         Command::Push(args) => return push::run(*args, out).await,
         Command::Audience(args) => return audience::run(*args, out).await,
-        Command::Profile(command) => return profile::run(command, out),
+        Command::Profile(command) => return profile::run(command, out).await,
         Command::Man(args) => return man::run(&args, &command_line::command::<Cli>(), out),
         Command::Reference => return reference::run(&command_line::command::<Cli>(), out),
         command => command,
@@ -150,12 +156,14 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             admin_key::run(command, &*index, &actor, out).await
         }
         Command::App(command) => {
-            let index = match command.makes_store() {
+            let (index, note) = match command.makes_store() {
                 true => index_or_make(&urls, data_dir).await?,
-                false => index(&urls).await?,
+                false => (index(&urls).await?, None),
             };
             let seal_keys = || seal_keys(&seal, &urls, data_dir);
-            app::run(command, &*index, seal_keys, &actor, out).await
+            app::run(command, &*index, seal_keys, &actor, out).await?;
+            note.into_iter().for_each(|note| out.note(note));
+            Ok(())
         }
         Command::Device(command) => {
             let client = match command.server() {
@@ -236,15 +244,42 @@ async fn stores(urls: &EngineSettings) -> anyhow::Result<Stores> {
     Ok(open_stores(urls).await?)
 }
 
-/// Opens the index; an embedded one is made if it is missing.
+/// Opens the index; an embedded one is made if it is missing. The second value is then a note about it.
 ///
 /// # Errors
 /// If the index can be neither used nor made.
-async fn index_or_make(urls: &EngineSettings, data_dir: &Path) -> anyhow::Result<Arc<dyn Index>> {
-    if matches!(urls.index, IndexUrl::Sqlite(_)) {
-        data_dir::make(data_dir)?;
+async fn index_or_make(
+    urls: &EngineSettings,
+    data_dir: &Path,
+) -> anyhow::Result<(Arc<dyn Index>, Option<String>)> {
+    let IndexUrl::Sqlite(file) = &urls.index else {
+        return Ok((open_stores(urls).await?.index, None));
+    };
+    let is_new = !file.exists();
+    data_dir::make(data_dir)?;
+    let index = open_stores(urls).await?.index;
+    if !is_new {
+        return Ok((index, None));
     }
-    Ok(open_stores(urls).await?.index)
+    let folder = file.parent().unwrap_or(data_dir);
+    let folder = path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let service = match default_server_answers().await {
+        true => format!("the service at {DEFAULT_SERVER} has another one"),
+        false => format!("no service answers at {DEFAULT_SERVER}"),
+    };
+    let folder = folder.display();
+    let note = format!(
+        "made a new store in {folder}; {service}: start one with `pushctl standalone --data-dir {folder}`, or \
+         name the store of another one with --data-dir"
+    );
+    Ok((index, Some(note)))
+}
+
+/// Returns true if something listens at the default address of a service on this machine.
+async fn default_server_answers() -> bool {
+    let address = DEFAULT_SERVER.trim_start_matches("http://");
+    let connect = tokio::net::TcpStream::connect(address);
+    matches!(tokio::time::timeout(LOOK, connect).await, Ok(Ok(_)))
 }
 
 /// Refuses an embedded store of a data directory that has none yet: a command that looks for something
@@ -287,7 +322,7 @@ async fn index_for_key_audit(
         out.note("not recorded in the audit trail: there is no index, name one with --index-url");
         return None;
     }
-    reached(index_or_make(urls, data_dir).await, out)
+    reached(index_or_make(urls, data_dir).await.map(|(index, _)| index), out)
 }
 
 fn reached(index: anyhow::Result<Arc<dyn Index>>, out: Output) -> Option<Arc<dyn Index>> {

@@ -1,8 +1,9 @@
 //! The flags that name the server of a command and log in there, and the profiles that stand in for
 //! them.
 
-use std::{env, path::Path};
+use std::{env, ffi::OsString, path::Path};
 
+use anyhow::bail;
 use push_boot::{
     engines::{EngineSettings, IndexUrl},
     settings,
@@ -115,6 +116,10 @@ impl ServerArgs {
     ) -> anyhow::Result<Option<Client>> {
         let Wanted { server, secret, profile } = self.wanted()?;
         let is_asked = server.is_some() || secret.is_some() || profile.is_some();
+        if is_asked && means_store(env::args_os().skip(1))? {
+            out.note("PUSH_SERVER, PUSH_PROFILE and PUSH_SECRET are not used: the command line names a store");
+            return Ok(None);
+        }
         let may_be = matches!(&engines.index, IndexUrl::Sqlite(file) if file.parent() == Some(Path::new(DATA_DIR)))
             && profile_file().is_ok_and(|file| file.path().exists());
         let has_profile = || anyhow::Ok(profile_file()?.read()?.choose(app, None)?.is_some());
@@ -127,6 +132,29 @@ impl ServerArgs {
             out.note(format_args!("reading ./{DATA_DIR}; --profile NAME asks the server"));
         }
         Ok(None)
+    }
+}
+
+/// Returns true if the command line names a store and no server: a variable for the server then has no effect,
+/// because a flag is meant more than a variable that was set for other commands.
+///
+/// # Errors
+/// If the command line names both.
+fn means_store(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<bool> {
+    const STORE: [&str; 3] = ["--index-url", "--index-url-file", "--data-dir"];
+    const SERVER: [&str; 4] = ["--server", "--profile", "--secret", "--secret-file"];
+    let (mut store, mut server) = (None, None);
+    for argument in arguments {
+        let text = argument.to_string_lossy().into_owned();
+        let flag = text.split('=').next().unwrap_or_default();
+        store = store.or(STORE.into_iter().find(|known| *known == flag));
+        server = server.or(SERVER.into_iter().find(|known| *known == flag));
+    }
+    match (store, server) {
+        (Some(store), Some(server)) => {
+            bail!("{store} names a store, and {server} a server to ask: leave out one of them")
+        }
+        (store, _) => Ok(store.is_some()),
     }
 }
 
@@ -144,4 +172,20 @@ pub(crate) fn is_there(index: &IndexUrl) -> bool {
 /// If the environment names no place for it.
 pub(crate) fn profile_file() -> anyhow::Result<ProfileFile> {
     ProfileFile::of_user(|name| env::var_os(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_for_the_store_outranks_variables_for_a_server_and_two_flags_are_an_error() {
+        let means = |line: &str| means_store(line.split(' ').map(OsString::from));
+        assert!(!means("message list news").unwrap());
+        assert!(!means("message list news --server=http://h").unwrap());
+        assert!(means("message list news --index-url redis://h").unwrap());
+        assert!(means("--data-dir=d message list news").unwrap());
+        let both = means("message list news --data-dir d --secret-file f").unwrap_err().to_string();
+        assert!(both.contains("--data-dir") && both.contains("--secret-file"), "{both}");
+    }
 }

@@ -63,6 +63,11 @@ class Services(unittest.TestCase):
             drain = seconds(drain["PUSH_DRAIN_DEADLINE"])
             self.assertGreater(seconds(services[name]["stop_grace_period"]), drain)
 
+    def test_the_image_lets_no_program_listen_unencrypted_by_itself(self):
+        settings = re.findall(r"^(?:ENV)?\s+(PUSH_\w+)=", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+        self.assertIn("PUSH_LISTEN", settings)
+        self.assertEqual([name for name in settings if name.endswith("_IN_CLEAR")], [])
+
     def test_prometheus_reads_each_program_where_it_listens(self):
         services = stack()["services"]
         prometheus = yaml.safe_load((DEPLOY / "monitoring" / "prometheus" / "prometheus.yml").read_text())

@@ -19,7 +19,18 @@ PROGRAMS = ("fanout-worker", "ingest", "pushctl")
 NEXT = "standalone --demo"
 
 
+# What is under this path is redirected to the same server.
+MOVED = "/moved"
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self):
+        if not self.path.startswith(f"{MOVED}/"):
+            return super().do_GET()
+        self.send_response(302)
+        self.send_header("Location", f"http://{self.headers['Host']}{self.path.removeprefix(MOVED)}")
+        self.end_headers()
+
     def log_message(self, *_):
         pass
 
@@ -109,16 +120,27 @@ class Install(unittest.TestCase):
         self.assertIn(f"    pushctl {NEXT}\n", done.stdout)
         self.assertEqual(list(self.home.iterdir()), [])
 
-    def test_wget_is_as_good_as_curl(self):
-        if shutil.which("wget") is None:
-            self.skipTest("wget is not installed")
-        tools = self.folder / "machine"
+    def only_with(self, downloader):
+        """The path of a machine that has this program to download with, and no other."""
+        if shutil.which(downloader) is None:
+            self.skipTest(f"{downloader} is not installed")
+        tools = self.folder / f"machine-with-{downloader}"
         tools.mkdir()
-        for tool in ("wget", "sha256sum", "mkdir", "mktemp", "rm", "grep", "wc", "cut", "gzip", "tar", "mv",
+        for tool in (downloader, "sha256sum", "mkdir", "mktemp", "rm", "grep", "wc", "cut", "gzip", "tar", "mv",
                      "head", "cat", "basename", "env", "sed"):
             (tools / tool).symlink_to(shutil.which(tool))
-        done = self.install(PATH=str(tools))
+        return f"{self.folder / 'machine'}:{tools}"
+
+    def test_wget_is_as_good_as_curl(self):
+        done = self.install(PATH=self.only_with("wget"))
         self.assert_installed(done, self.home / ".local" / "bin", "linux-amd64")
+
+    def test_a_redirect_to_an_unencrypted_address_is_not_followed(self):
+        for downloader in ("curl", "wget"):
+            with self.subTest(downloader):
+                moved = f"{self.url}{MOVED}"
+                self.assert_refused(self.install(PUSH_RELEASES=moved, PATH=self.only_with(downloader)),
+                                    f"cannot download {moved}/SHA256SUMS")
 
     def test_an_archive_with_another_checksum_is_refused(self):
         with (self.release / "push-0.1.0-linux-amd64.tar.gz").open("ab") as archive:

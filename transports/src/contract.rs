@@ -50,6 +50,16 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// Returns true if it could send now. Does not wait.
     async fn ready(&self) -> bool;
 
+    /// Names the server that it depends on, with its address, if that is one server.
+    fn server(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns why its last connection failed, if one did.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the longest time for which a device that is never answered stays without an outcome, while
     /// its provider answers for others.
     fn longest_silence(&self) -> Duration;

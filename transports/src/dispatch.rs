@@ -115,6 +115,7 @@ impl Transports {
         if outcomes.len() != targets.len() {
             let (got, wanted) = (outcomes.len(), targets.len());
             warn!(
+                runbook = "the-log-tells-of-a-fault",
                 app = %message.app.id,
                 message_id = %message.message_id,
                 transport = kind.name(),
@@ -134,7 +135,10 @@ impl Transports {
         let is_first =
             kind == TransportKind::Mqtt && !self.lacked_mqtt.swap(true, Ordering::Relaxed);
         if is_first {
-            warn!("devices are registered for MQTT, which this worker does not have: they fail");
+            warn!(
+                runbook = "a-transport-cannot-send",
+                "devices are registered for MQTT, which this worker does not have: they fail"
+            );
         }
     }
 

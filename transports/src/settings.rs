@@ -11,7 +11,7 @@ use push_mqtt::MqttUrl;
 use push_outbound::Outbound;
 use push_providers::{Provider, with_provider};
 use push_tls::FileError;
-use tracing::info;
+use tracing::debug;
 
 use crate::{
     Discard, Transport, Transports,
@@ -102,7 +102,7 @@ impl Transports {
             }
         }
         let Some((url, settings)) = mqtt else { return Ok(transports) };
-        info!(broker = %url, "devices are reached over MQTT");
+        debug!(broker = %url, "devices are reached over MQTT");
         Ok(transports.with(TransportKind::Mqtt, Arc::new(MqttTransport::start(url, settings))))
     }
 }

@@ -11,14 +11,14 @@ mod refused;
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use push_boot::audit::{FailedLogins, log_failed_logins};
+use push_boot::{
+    audit::{LoginsOf, log_failed_logins},
+    failed_logins::FailedLoginCount,
+};
 use push_index::Index;
 use push_model::{
     admin_key::{AdminKey, AdminKeyText, KeyDigest, MAX_ADMIN_KEYS, hour_of_use},
@@ -46,7 +46,7 @@ pub struct Access {
     /// Stands for the key of someone at the terminal, which nobody has.
     terminal: KeyDigest,
     /// The number of wrong keys since they were last logged.
-    unlogged: AtomicU64,
+    unlogged: FailedLoginCount,
     /// Keys that were right, each with the hour of use that the index knows.
     known: Mutex<HashMap<KeyDigest, UnixMillis>>,
 }
@@ -57,7 +57,7 @@ impl Access {
         index: Arc<dyn Index>,
         clock: fn() -> UnixMillis,
     ) -> Self {
-        let (failed, unlogged) = (FailedAttempts::new(Instant::now()), AtomicU64::new(0));
+        let (failed, unlogged) = (FailedAttempts::new(Instant::now()), FailedLoginCount::default());
         let terminal = KeyDigest::of(&AdminKeyText::generate());
         Self { program, index, clock, failed, terminal, unlogged, known: Mutex::default() }
     }
@@ -73,7 +73,9 @@ impl Access {
         let now = Instant::now();
         if known.is_none() {
             let counted = self.failed.count(address, now);
-            counted.map_err(|retry_after| self.wrong(Refused::TooManyWrongKeys { retry_after }))?;
+            counted.map_err(|retry_after| {
+                self.wrong(Refused::TooManyWrongKeys { retry_after }, address)
+            })?;
         }
         let found = admin_key::verify(&*self.index, presented).await;
         if known.is_none() && !matches!(found, Ok(None)) {
@@ -84,7 +86,7 @@ impl Access {
             if let Some(digest) = known {
                 self.known().remove(&digest);
             }
-            return Err(self.wrong(Refused::WrongKey));
+            return Err(self.wrong(Refused::WrongKey, address));
         };
         self.note_use(&key);
         Ok(Caller::new(key, address, self.program))
@@ -111,12 +113,11 @@ impl Access {
 
     /// Writes to the log how many wrong keys were presented since the last time.
     pub(crate) fn log_wrong(&self) {
-        let count = self.unlogged.swap(0, Ordering::Relaxed);
-        log_failed_logins(FailedLogins::OfAdminApi, count, self.program);
+        log_failed_logins(LoginsOf::OfAdminApi, &self.unlogged.take(), self.program);
     }
 
-    fn wrong(&self, refused: Refused) -> Refused {
-        self.unlogged.fetch_add(1, Ordering::Relaxed);
+    fn wrong(&self, refused: Refused, address: IpAddr) -> Refused {
+        self.unlogged.add(Some(address));
         refused
     }
 

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use push_boot::{
-    log_failure,
+    log_end_of_outage, log_failure,
     outage::{Outage, Waiting},
 };
 use push_model::causes::with_causes;
@@ -20,7 +20,6 @@ use push_queue::QueueError;
 use push_store::IndexError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
 
 use super::{Random, hold::Hold, jitter, retry_policy::RetryPolicy};
 use crate::metrics::StoreRetries;
@@ -113,7 +112,12 @@ impl Retrier {
             };
             waiter.get_or_insert_with(|| self.index_outage.wait());
             let is_first = self.index_outage.failed(1, error.kind());
-            log_failure!(is_first, error = with_causes(&error), "waiting for the index");
+            log_failure!(
+                is_first,
+                runbook = "a-store-is-unreachable-or-refuses-writes",
+                error = with_causes(&error),
+                "waiting for the index"
+            );
             if hold.is_over() {
                 return Err(RetryError::HoldExpired);
             }
@@ -144,7 +148,12 @@ impl Retrier {
             };
             waiter.get_or_insert_with(|| self.queue_outage.wait());
             let is_first = self.queue_outage.failed(1, error.kind());
-            log_failure!(is_first, error = with_causes(&error), "waiting for the queue");
+            log_failure!(
+                is_first,
+                runbook = "rabbitmq-takes-no-messages",
+                error = with_causes(&error),
+                "waiting for the queue"
+            );
             self.pause(&mut attempt, hold.stopping()).await?;
             self.retries.queue.inc();
         }
@@ -171,7 +180,12 @@ impl Retrier {
                     waiter.get_or_insert_with(|| self.queue_outage.wait());
                     let is_first = self.queue_outage.failed(1, error.kind());
                     let error = with_causes(&error);
-                    log_failure!(is_first, error, "waiting for the queue to consume from");
+                    log_failure!(
+                        is_first,
+                        runbook = "rabbitmq-takes-no-messages",
+                        error,
+                        "waiting for the queue to consume from"
+                    );
                 }
                 Err(error) => return Err(error),
             }
@@ -200,7 +214,8 @@ impl Retrier {
 /// Logs the end of an outage if this answer ended it. `waiter` is none if the request did not wait.
 fn log_end(server: &str, outage: &Outage, waiter: Option<Waiting>) {
     if let Some(ended) = waiter.map_or_else(|| outage.answered(), Waiting::answered) {
-        info!(for_ms = ended.for_ms(), failed = ended.failed, "{server} answers again");
+        let (for_ms, failed) = (ended.for_ms(), ended.failed);
+        log_end_of_outage!(ended, for_ms, failed, "{server} answers again");
     }
 }
 

@@ -155,7 +155,11 @@ async fn close(
         if state.is_ended() {
             continue;
         }
-        warn!(partition = number, "the ledger lost how a partition ended");
+        warn!(
+            runbook = "a-store-is-unreachable-or-refuses-writes",
+            partition = number,
+            "the ledger lost how a partition ended"
+        );
         let publish = async || {
             let work = Work::Partition(PartitionTask {
                 partition: number,

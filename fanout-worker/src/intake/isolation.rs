@@ -48,8 +48,10 @@ pub(super) async fn isolate(
         return None;
     }
     warn!(
+        runbook = "dead-letters-grow",
         lane = lane.name(),
-        deliveries, "moved to the isolated lane, because it was delivered often and never settled"
+        deliveries,
+        "moved to the isolated lane, because it was delivered often and never settled"
     );
     let envelope = payload.clone();
     let isolated = IsolatedEnvelope { lane, deliveries: *deliveries, envelope }.encode();

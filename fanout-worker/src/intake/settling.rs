@@ -37,7 +37,10 @@ pub(super) enum Requeue {
 impl From<RetryError> for Requeue {
     fn from(error: RetryError) -> Self {
         if let RetryError::Broken(reason) = error {
-            error!(reason, "a message that can never be processed goes back to the queue");
+            error!(
+                runbook = "the-log-tells-of-a-fault",
+                reason, "a message that can never be processed goes back to the queue"
+            );
         }
         Self::Unfinished
     }
@@ -70,7 +73,13 @@ pub(super) async fn put_aside(
     reason: &str,
     hold: &Hold<'_>,
 ) -> Result<(), Requeue> {
-    warn!(lane = lane.name(), bytes = envelope.len(), reason, "dead letter");
+    warn!(
+        runbook = "dead-letters-grow",
+        lane = lane.name(),
+        bytes = envelope.len(),
+        reason,
+        "dead letter"
+    );
     let publish = || context.queue.publish_dead(lane, envelope.clone(), reason);
     context.retrier.publish(hold, publish).await?;
     context.metrics.dead_letter(lane);

@@ -44,6 +44,7 @@ pub(super) async fn remove(
             if retrier.ask_store(hold, stop).await?.value {
                 let GoneReports { reported, .. } = reports;
                 warn!(
+                    runbook = "removals-of-gone-devices-have-stopped",
                     %app,
                     reported,
                     devices = of,

@@ -6,12 +6,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_boot::{log_failure, outage::Outage};
+use push_boot::{log_end_of_outage, log_failure, outage::Outage};
 use push_index::{DictionaryUse, SweepStep};
 use push_model::{app::AppKey, causes::with_causes};
 use push_store::IndexError;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::context::Context;
 
@@ -36,12 +36,17 @@ pub(crate) async fn keep_sweeping(context: Arc<Context>, stopping: CancellationT
             Ok(_) => rounds = 0,
             Err(error) => {
                 let (is_first, error) = (outage.failed(1, error.kind()), with_causes(&error));
-                log_failure!(is_first, error, "the dictionaries were not swept");
+                log_failure!(
+                    is_first,
+                    runbook = "attribute-values-run-out",
+                    error,
+                    "the dictionaries were not swept"
+                );
                 continue;
             }
         }
         if let Some(ended) = outage.answered() {
-            info!(for_ms = ended.for_ms(), "the dictionaries are swept again");
+            log_end_of_outage!(ended, for_ms = ended.for_ms(), "the dictionaries are swept again");
         }
     }
 }
@@ -61,6 +66,7 @@ async fn round(context: &Context, is_warning: bool) -> Result<u64, IndexError> {
     if is_warning && let Some((app, used)) = nearly_full.first() {
         let (attribute, filled) = used.fullest();
         warn!(
+            runbook = "attribute-values-run-out",
             %app,
             attribute = attribute.name(),
             percent = filled / 10,
@@ -79,7 +85,12 @@ async fn round(context: &Context, is_warning: bool) -> Result<u64, IndexError> {
             // One app that cannot be read or changed must not keep the others from being swept.
             Err(error @ (IndexError::Corrupt(_) | IndexError::Refused(_))) => {
                 let error = &error as &dyn std::error::Error;
-                warn!(%app, error, "dictionaries were not swept");
+                warn!(
+                    runbook = "attribute-values-run-out",
+                    %app,
+                    error,
+                    "dictionaries were not swept"
+                );
             }
             Err(error) => return Err(error),
         }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use push_boot::{log_failure, outage::Outage};
+use push_boot::{log_end_of_outage, log_failure, outage::Outage};
 use push_model::{causes::with_causes, ledger::EvictionRound};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -31,12 +31,17 @@ pub(crate) async fn enforce(context: Arc<Context>, stopping: CancellationToken) 
                 Ok(round) => round,
                 Err(error) => {
                     let (is_first, error) = (outage.failed(1, error.kind()), with_causes(&error));
-                    log_failure!(is_first, error, "the ledger was not measured");
+                    log_failure!(
+                        is_first,
+                        runbook = "a-store-is-unreachable-or-refuses-writes",
+                        error,
+                        "the ledger was not measured"
+                    );
                     break;
                 }
             };
             if let Some(ended) = outage.answered() {
-                info!(for_ms = ended.for_ms(), "the ledger is measured again");
+                log_end_of_outage!(ended, for_ms = ended.for_ms(), "the ledger is measured again");
             }
             context.metrics.history(&history, context.now());
             // Logged when evictions begin, not in every round: a full ledger evicts in each of

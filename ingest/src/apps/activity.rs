@@ -4,8 +4,15 @@
 //! (`handlers::login_report`): last uses to the index, failed logins to the log. Counts that a process has
 //! not written when it dies, or when an app leaves the cache, are lost.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
 
+use push_boot::failed_logins::{FailedLoginCount, FailedLogins};
 use push_model::{
     app::{App, SecretInfo, VerifiedSecret},
     time::UnixMillis,
@@ -22,7 +29,8 @@ pub(crate) struct Activity {
     secrets: Box<[LastUse]>,
     /// A secret was used since the last uses were written.
     used: AtomicBool,
-    failed_logins: AtomicU64,
+    /// Shared with the records of the same app that are read later.
+    failed_logins: Arc<FailedLoginCount>,
 }
 
 #[derive(Debug)]
@@ -55,9 +63,7 @@ impl Activity {
         Self {
             secrets: secrets.collect(),
             used: AtomicBool::new(before.is_some_and(|b| b.used.load(Ordering::Relaxed))),
-            failed_logins: AtomicU64::new(
-                before.map_or(0, |b| b.failed_logins.load(Ordering::Relaxed)),
-            ),
+            failed_logins: before.map(|b| Arc::clone(&b.failed_logins)).unwrap_or_default(),
         }
     }
 
@@ -77,8 +83,8 @@ impl Activity {
     }
 
     /// Counts a request with a wrong secret, or one without the scope of the call.
-    pub(crate) fn failed_login(&self) {
-        self.failed_logins.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn failed_login(&self, from: IpAddr) {
+        self.failed_logins.add(Some(from));
     }
 
     /// The last uses to write, unless no secret was used since they were written.
@@ -91,9 +97,9 @@ impl Activity {
         used.then(|| UnwrittenUses { all: uses.collect(), written: false, used: &self.used })
     }
 
-    /// Takes the number of logins that failed since the last call.
-    pub(crate) fn take_failed_logins(&self) -> u64 {
-        self.failed_logins.swap(0, Ordering::Relaxed)
+    /// Takes the logins that failed since the last call.
+    pub(crate) fn take_failed_logins(&self) -> FailedLogins {
+        self.failed_logins.take()
     }
 }
 

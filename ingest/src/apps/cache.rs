@@ -94,7 +94,12 @@ impl AppCache {
         let (cache, app) = (Arc::clone(self), id.clone());
         let read = tokio::spawn(async move { cache.refresh(&app, shared).await });
         read.await.unwrap_or_else(|error| {
-            tracing::error!(app = %id, %error, "reading an app's record failed");
+            tracing::error!(
+                runbook = "a-store-is-unreachable-or-refuses-writes",
+                app = %id,
+                %error,
+                "reading an app's record failed"
+            );
             Err(NoRecord::IndexUnavailable)
         })
     }
@@ -175,10 +180,21 @@ impl AppCache {
         };
         reads.failed.inc();
         if let IndexError::Corrupt(what) = error {
-            tracing::error!(app = %id, what, "an app's record is unreadable");
+            tracing::error!(
+                runbook = "stored-records-cannot-be-read",
+                app = %id,
+                what,
+                "an app's record is unreadable"
+            );
         } else {
-            let (is_first, error) = (self.outage.failed(&error), with_causes(&error));
-            log_failure!(is_first, app = %id, error, "the index did not answer for an app");
+            let (is_news, error) = (self.outage.failed(&error), with_causes(&error));
+            log_failure!(
+                is_news,
+                runbook = "a-store-is-unreachable-or-refuses-writes",
+                app = %id,
+                error,
+                "the index did not answer for an app"
+            );
         }
         Err(NoRecord::IndexUnavailable)
     }

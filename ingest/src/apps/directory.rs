@@ -75,11 +75,20 @@ async fn read(index: &dyn Apps, outage: &IndexOutage, timeout: Duration) -> Opti
     match outage.ask(timeout, index.apps()).await {
         Ok(apps) => return Some(apps.into_iter().map(|app| app.app_id).collect()),
         Err(IndexError::Corrupt(what)) => {
-            tracing::error!(what, "an app's record is unreadable, so the apps cannot be listed");
+            tracing::error!(
+                runbook = "stored-records-cannot-be-read",
+                what,
+                "an app's record is unreadable, so the apps cannot be listed"
+            );
         }
         Err(error) => {
-            let (is_first, error) = (outage.failed(&error), with_causes(&error));
-            log_failure!(is_first, error, "the index did not list the apps");
+            let (is_news, error) = (outage.failed(&error), with_causes(&error));
+            log_failure!(
+                is_news,
+                runbook = "a-store-is-unreachable-or-refuses-writes",
+                error,
+                "the index did not list the apps"
+            );
         }
     }
     None

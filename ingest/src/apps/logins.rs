@@ -8,15 +8,9 @@
 //! [`FAILED_LOGIN_TIME`], whether the app exists or not, is cached or has to be read, and however
 //! many secrets it has: the work differs, and an answer that came when the work is done would tell.
 
-use std::{
-    net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use push_boot::failed_logins::FailedLoginCount;
 use push_index::Apps;
 use push_model::{
     app::{AppKey, Scope, VerifiedSecret},
@@ -51,7 +45,7 @@ pub(crate) struct Logins {
     failed: FailedLogins,
     metrics: Arc<Metrics>,
     /// Failed logins with an App ID that no app has, since they were last reported.
-    failed_at_no_app: AtomicU64,
+    failed_at_no_app: FailedLoginCount,
 }
 
 /// The authenticated caller of a request.
@@ -88,7 +82,7 @@ impl Logins {
         let level = Level::new(most, move || cache.upgrade().map_or(0, |cache| cache.len()));
         // Set before only if these metrics are those of another service too.
         let _ = metrics.levels.cached_apps.set(level);
-        Self { apps, failed, metrics, failed_at_no_app: AtomicU64::new(0) }
+        Self { apps, failed, metrics, failed_at_no_app: FailedLoginCount::default() }
     }
 
     /// Authenticates a request for the app with this id: it must have a secret of the app with this scope.
@@ -140,13 +134,13 @@ impl Logins {
                         return Ok((cached, verified));
                     }
                     // It is a secret of the app, so nothing has to be hidden from its holder.
-                    cached.activity.failed_login();
+                    cached.activity.failed_login(address);
                     return Err(cached.refusal(Rejection::ScopeMissing(scope)).await);
                 }
-                cached.activity.failed_login();
+                cached.activity.failed_login(address);
             }
             Ok(None) | Err(NoRecord::NotAsked) => {
-                self.failed_at_no_app.fetch_add(1, Ordering::Relaxed);
+                self.failed_at_no_app.add(Some(address));
             }
             Err(NoRecord::IndexUnavailable) => {
                 return Err(Rejection::Unavailable("the device index is unavailable"));
@@ -206,9 +200,9 @@ impl Logins {
         self.apps.usage_to_write()
     }
 
-    /// Takes the number of logins that failed with an App ID that no app has, since the last call.
-    pub(crate) fn take_failed_at_no_app(&self) -> u64 {
-        self.failed_at_no_app.swap(0, Ordering::Relaxed)
+    /// Takes the logins that failed with an App ID that no app has, since the last call.
+    pub(crate) fn take_failed_at_no_app(&self) -> push_boot::failed_logins::FailedLogins {
+        self.failed_at_no_app.take()
     }
 
     /// Drops an app's record, so that the next request reads it again.

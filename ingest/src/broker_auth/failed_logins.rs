@@ -1,8 +1,11 @@
 //! Failed logins that brokers ask about, counted until they are logged (`handlers::login_report`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::IpAddr;
 
-use push_boot::audit::FailedLogins;
+use push_boot::{
+    audit::LoginsOf,
+    failed_logins::{FailedLoginCount, FailedLogins},
+};
 
 use crate::metrics::RefusalReason;
 
@@ -10,32 +13,28 @@ use crate::metrics::RefusalReason;
 #[derive(Debug, Default)]
 pub(crate) struct BrokerLogins {
     /// Clients of brokers, whose token or password is not accepted, or who want what they may not do.
-    clients: AtomicU64,
+    clients: FailedLoginCount,
     /// Callers without the secret of brokers.
-    brokers: AtomicU64,
+    brokers: FailedLoginCount,
 }
 
 impl BrokerLogins {
-    /// Counts a refusal of a login.
-    pub(super) fn refused(&self, reason: RefusalReason) {
-        let failed = match reason {
+    /// Counts a refusal of a login. `caller` asks as a broker does; the address of its client is not known.
+    pub(super) fn refused(&self, reason: RefusalReason, caller: IpAddr) {
+        match reason {
             RefusalReason::Credentials
             | RefusalReason::Expired
             | RefusalReason::AppRemoved
             | RefusalReason::DeviceRemoved
-            | RefusalReason::Forbidden => &self.clients,
-            RefusalReason::Secret => &self.brokers,
+            | RefusalReason::Forbidden => self.clients.add(None),
+            RefusalReason::Secret => self.brokers.add(Some(caller)),
             // No login was right or wrong: there is none that could be, or it was not looked at.
-            RefusalReason::Off | RefusalReason::Question | RefusalReason::Unavailable => return,
-        };
-        failed.fetch_add(1, Ordering::Relaxed);
+            RefusalReason::Off | RefusalReason::Question | RefusalReason::Unavailable => {}
+        }
     }
 
-    /// Takes the numbers of failed logins since the last call, of each kind.
-    pub(crate) fn take(&self) -> [(FailedLogins<'static>, u64); 2] {
-        [
-            (FailedLogins::OfMqttClients, self.clients.swap(0, Ordering::Relaxed)),
-            (FailedLogins::OfBrokers, self.brokers.swap(0, Ordering::Relaxed)),
-        ]
+    /// Takes the failed logins since the last call, of each kind.
+    pub(crate) fn take(&self) -> [(LoginsOf<'static>, FailedLogins); 2] {
+        [(LoginsOf::OfMqttClients, self.clients.take()), (LoginsOf::OfBrokers, self.brokers.take())]
     }
 }

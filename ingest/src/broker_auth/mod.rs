@@ -104,7 +104,7 @@ impl BrokerAuth {
         let answer = decided.unwrap_or_else(|refusal| {
             tracing::debug!(?broker, ?question, %refusal, "a client of the MQTT broker is refused");
             self.metrics.broker_refusals.count(broker, refusal.reason());
-            self.failed_logins.refused(refusal.reason());
+            self.failed_logins.refused(refusal.reason(), head.peer);
             Answer::Refuse(refusal)
         });
         match broker {

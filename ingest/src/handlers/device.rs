@@ -168,6 +168,7 @@ impl DeviceHandler {
         let login = credentials.map(issue);
         let mqtt = login.transpose().map_err(|error| {
             tracing::error!(
+                runbook = "keys-or-certificates-cannot-be-read",
                 app = %app.id,
                 client_id = %device.client_id,
                 error = &error as &dyn std::error::Error,

@@ -34,6 +34,7 @@ impl FullDictionaries {
         let names: Vec<_> = absent.iter().map(Attribute::name).collect();
         let attributes = names.join(", ");
         warn!(
+            runbook = "attribute-values-run-out",
             %app,
             attributes,
             others = unnamed,

@@ -4,7 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_boot::audit::{self, FailedLogins};
+use push_boot::{
+    audit::{self, LoginsOf},
+    failed_logins::FailedLogins,
+};
 use push_model::app::AppKey;
 use tokio::time::sleep;
 
@@ -45,21 +48,22 @@ impl LoginReport {
     /// Takes the numbers and logs them without waiting for the index in between: numbers that were taken
     /// would be lost if the service stopped meanwhile.
     fn log_failed_logins(&self) {
-        let log = |of: FailedLogins<'_>, count| audit::log_failed_logins(of, count, "ingest");
+        let log = |of: LoginsOf<'_>, failed: &FailedLogins| {
+            audit::log_failed_logins(of, failed, "ingest");
+        };
         let (mut of_others, mut reported) = (self.logins.take_failed_at_no_app(), 0);
         for cached in self.logins.apps() {
-            match cached.activity.take_failed_logins() {
-                0 => {}
-                count if reported < MAX_REPORTED => {
-                    reported += 1;
-                    log(FailedLogins::OfApp(&cached.app.app_id), count);
-                }
-                count => of_others += count,
+            let failed = cached.activity.take_failed_logins();
+            if failed.count > 0 && reported < MAX_REPORTED {
+                reported += 1;
+                log(LoginsOf::OfApp(&cached.app.app_id), &failed);
+            } else {
+                of_others.join(failed);
             }
         }
-        log(FailedLogins::OfOtherApps, of_others);
-        for (of, count) in self.broker_logins.take() {
-            log(of, count);
+        log(LoginsOf::OfOtherApps, &of_others);
+        for (of, failed) in self.broker_logins.take() {
+            log(of, &failed);
         }
     }
 

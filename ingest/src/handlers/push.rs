@@ -144,6 +144,7 @@ impl PushHandler {
         let published = self.publisher.publish(bytes, memory, place, trace).await;
         published.map_err(unpublished)?;
         cached.pushes.accepted.inc();
+        tracing::debug!(app = %cached.app.app_id, message_id = %id, "push accepted");
         Ok(accepted(id, &warnings, rate))
     }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_boot::{log_failure, outage::Outage, traced_span, traces};
+use push_boot::{log_end_of_outage, log_failure, outage::Outage, traced_span, traces};
 use push_group_commit::{Refused, Size, Work};
 use push_model::{
     causes::with_causes,
@@ -78,7 +78,7 @@ impl Batches {
             () = tokio::time::sleep(*timeout) => {
                 let (app, message_id) = first_of(&batch);
                 log_failure!(
-                    outage.failed(pushes, "late"),
+                    outage.failed(pushes, "late"), runbook = "rabbitmq-takes-no-messages",
                     app,
                     message_id,
                     pushes,
@@ -94,14 +94,15 @@ impl Batches {
                 log_end(outage);
                 Ok(())
             }
-            // Not logged here: the queue engine logs the announcement once.
+            // Not logged here: the checks of the program say it.
             Err(QueueError::Blocked(reason)) => Err(NotPublished::Blocked(reason)),
             Err(error) => {
-                let is_first = outage.failed(pushes, error.kind());
+                let is_news = outage.failed(pushes, error.kind());
                 let error = with_causes(&error);
                 let (app, message_id) = first_of(&batch);
                 log_failure!(
-                    is_first,
+                    is_news,
+                    runbook = "rabbitmq-takes-no-messages",
                     app,
                     message_id,
                     pushes,
@@ -153,7 +154,7 @@ fn publish_span(batch: &[PendingPublish]) -> Span {
 fn log_end(outage: &Outage) {
     if let Some(ended) = outage.answered() {
         let (for_ms, pushes) = (ended.for_ms(), ended.failed);
-        tracing::info!(for_ms, pushes, "the queue confirms batches again");
+        log_end_of_outage!(ended, for_ms, pushes, "the queue confirms batches again");
     }
 }
 

@@ -168,6 +168,7 @@ impl Publisher {
         if timeout_at(deadline, self.batches.drained()).await.is_err() {
             let waiting = self.batches.waiting();
             tracing::warn!(
+                runbook = "a-program-stops-with-work-left",
                 waiting,
                 "pushes without an answer were dropped at the drain deadline: those that waited \
                  and those that were being published"

@@ -255,7 +255,13 @@ impl Drop for CutOffLog {
         // Before the shutdown, it was idle and made room for another one.
         if !self.ended && self.shutdown.is_cancelled() {
             let (doing, open_for) = (self.activity.describe(), self.activity.age(Instant::now()));
-            tracing::warn!(peer = %self.peer, doing, ?open_for, "a connection is cut off");
+            tracing::warn!(
+                runbook = "a-program-stops-with-work-left",
+                peer = %self.peer,
+                doing,
+                ?open_for,
+                "a connection is cut off"
+            );
         }
     }
 }
@@ -279,14 +285,22 @@ fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(%error, "a connection ended badly");
+        tracing::error!(
+            runbook = "the-log-tells-of-a-fault",
+            %error,
+            "a connection ended badly"
+        );
     }
 }
 
 async fn accept_failed(error: &io::Error) {
     // The client gave up while it waited for the accept, which is no reason to pause.
     if error.kind() != io::ErrorKind::ConnectionAborted {
-        tracing::warn!(%error, "cannot accept connections");
+        tracing::warn!(
+            runbook = "open-files-run-low",
+            %error,
+            "cannot accept connections"
+        );
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }

@@ -81,6 +81,11 @@ settings! {
 }
 
 impl IngestArgs {
+    /// Takes `--http-in-clear on` as the default, as a demo does.
+    pub fn default_to_in_clear(&mut self) {
+        self.listener.default_to_in_clear();
+    }
+
     /// Returns the settings that these flags stand for. Faults are added to `errors`. `ledger_retention`
     /// comes from the flags of the engines, which all programs have.
     pub fn check(

@@ -40,6 +40,11 @@ pub(super) struct ListenerSettings {
 }
 
 impl ListenerArgs {
+    /// Lets other machines reach the listener without TLS, unless the flag says something else.
+    pub(super) fn default_to_in_clear(&mut self) {
+        self.http_in_clear.get_or_insert_with(|| "on".to_owned().into());
+    }
+
     pub(super) fn check(&self, errors: &mut ConfigErrors) -> Option<ListenerSettings> {
         let given = self.values(errors);
         let certificate = ("--tls-cert", self.tls_cert.as_ref());

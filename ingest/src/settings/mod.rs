@@ -137,13 +137,18 @@ impl HttpSettings {
         self.max_connections = fits;
         if self.is_shortage(fits) {
             tracing::warn!(
+                runbook = "open-files-run-low",
                 wanted,
                 served = fits,
                 open_files,
                 "fewer connections are served than --max-connections allows: {HOW_TO_RAISE}",
             );
         } else {
-            tracing::info!(served = fits, open_files, "connections follow the limit of open files");
+            tracing::debug!(
+                served = fits,
+                open_files,
+                "connections follow the limit of open files"
+            );
         }
     }
 

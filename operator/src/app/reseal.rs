@@ -3,7 +3,7 @@
 //! Apps that moved to another store are sealed as well: such an app may be enabled here again. An account that
 //! does not open keeps none of the others from being sealed.
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use push_credentials::{SealFile, SealKeys};
 use push_index::Index;
 use push_model::{
@@ -17,10 +17,12 @@ use push_store::IndexError;
 use serde::Serialize;
 
 use super::change_any_app;
-use crate::audit::{Actor, recorded_if};
+use crate::audit::{Actor, append};
 
 /// The most accounts that an error names.
 const NAMED: usize = 10;
+
+const NOT_RECORDED: &str = "accounts were sealed, but that is not recorded in the audit trail";
 
 /// The accounts that were to be sealed anew.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -45,8 +47,11 @@ pub struct NotResealed {
 /// Seals the accounts of all apps with the newest key. Those that fail are in the result.
 ///
 /// # Errors
-/// If the newest key does not seal yet, or the index did not answer; another call goes on.
+/// If the newest key does not seal yet, or the index did not answer; another call goes on. What was sealed
+/// before is recorded.
 pub async fn reseal(index: &dyn Index, seal: &SealFile, actor: &Actor) -> anyhow::Result<Resealed> {
+    let event = actor.event(Action::AccountsResealed);
+    let mut is_recorded = false;
     let work = async {
         let (now, keys) = (UnixMillis::now(), seal.current());
         check_seals(&keys, now)?;
@@ -64,6 +69,11 @@ pub async fn reseal(index: &dyn Index, seal: &SealFile, actor: &Actor) -> anyhow
                 Ok(_) => {
                     all.resealed += of_app.resealed;
                     all.failed.extend(of_app.failed);
+                    // With the first change: the rest may break off, with the process or the index.
+                    if all.resealed > 0 && !is_recorded {
+                        append(Some(index), event.clone(), true).await.context(NOT_RECORDED)?;
+                        is_recorded = true;
+                    }
                 }
                 Err(error) if error.is::<IndexError>() => return Err(error),
                 Err(error) => {
@@ -74,8 +84,15 @@ pub async fn reseal(index: &dyn Index, seal: &SealFile, actor: &Actor) -> anyhow
         }
         Ok(all)
     };
-    let was_done = |all: &Resealed| all.resealed > 0 || all.failed.is_empty();
-    recorded_if(Some(index), actor.event(Action::AccountsResealed), work, was_done).await
+    let result = work.await;
+    if !is_recorded {
+        let done = result.as_ref().is_ok_and(|all| all.failed.is_empty());
+        let recorded = append(Some(index), event, done).await;
+        if result.is_ok() {
+            recorded.context(NOT_RECORDED)?;
+        }
+    }
+    result
 }
 
 fn reseal_app(app: &mut App, keys: &SealKeys, now: UnixMillis) -> Resealed {

@@ -71,6 +71,7 @@ pub async fn examine(deployment: Deployment<'_>) -> Vec<Finding> {
     let (engines, program) = (deployment.engines, deployment.program);
     let mqtt = deployment.mqtt.as_ref();
     let mut findings = Vec::new();
+    let is_embedded = matches!(engines.queue, QueueUrl::Sqlite(_));
     let queue = queue::open(engines, program).await;
     let of_queue = Engine::queue(engines);
     match &queue {
@@ -84,7 +85,7 @@ pub async fn examine(deployment: Deployment<'_>) -> Vec<Finding> {
     let stores = stores::open(engines).await;
     findings.extend(stores.findings(engines.ledger_retention, &deployment.trials).await);
     findings.push(mqtt::broker(mqtt).await);
-    findings.push(clock::of_ingest(deployment.server).await);
+    findings.push(clock::of_ingest(deployment.server, is_embedded).await);
     findings.extend(reports::findings(deployment.ops).await);
     findings.extend(limits::redis(engines));
     findings.push(limits::descriptors());

@@ -57,9 +57,6 @@ pub enum AppCommand {
         /// Keep the secret and the server in a profile for later commands, in place of printing the secret
         #[arg(long)]
         save: bool,
-        /// The server and the profile
-        #[command(flatten)]
-        place: PlaceArgs,
         /// The most pushes per second; no limit if not given
         #[arg(long, value_name = "N")]
         rate_limit: Option<NonZeroU32>,
@@ -75,6 +72,10 @@ pub enum AppCommand {
         /// The most ledger entries, or `none`; if not given, --app-max-ledger-entries of ingest
         #[arg(long, value_name = "N", value_parser = quota)]
         max_ledger_entries: Option<AppQuota>,
+        // Behind the others, because its heading holds for what follows.
+        /// The server and the profile
+        #[command(flatten)]
+        place: PlaceArgs,
     },
     /// Change limits and quotas of the app (takes effect within 5 s, also on what is being sent)
     #[command(override_usage = "pushctl app set [OPTIONS] <APP_ID>")]

@@ -94,6 +94,7 @@ pub async fn run(
                 let reconnected = reconnect(&args, &broker, logins.as_ref(), &stop).await;
                 let Some(reconnected) = reconnected else { break };
                 session = reconnected;
+                out.note(format_args!("{} listens on {broker} again", args.client_id));
             }
         }
     }

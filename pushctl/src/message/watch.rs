@@ -11,7 +11,7 @@ use push_model::{
     ledger::MessageState,
 };
 use push_operator::message::{MessageUpdate, WatchEvent, remote, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{MessageArgs, Source, check_reached, text};
 use crate::output::Output;
@@ -25,6 +25,9 @@ const GAP: &str = "  ";
 const BAR: usize = 12;
 /// The interval between two looks of a `push --watch`.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// The time from which the wait for a worker is shown.
+const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
 /// Flags of `message watch`.
 #[derive(Debug, clap::Args)]
@@ -90,7 +93,8 @@ pub(crate) async fn follow(
     let Following { message_id, accepted, interval, timeout } = following;
     let stop = shutdown::on_signal();
     let bar = out.progress(None, "{spinner} {wide_msg}");
-    let mut display = Display { out, bar: bar.clone(), state: None, noted: false };
+    let mut display =
+        Display { out, bar: bar.clone(), state: None, noted: false, began: Instant::now() };
     let take = |event| display.show(event, app_id, message_id);
     let watching = async {
         match source {
@@ -144,11 +148,14 @@ struct Display {
     state: Option<MessageState>,
     /// True once the wait for a worker was printed.
     noted: bool,
+    began: Instant,
 }
 
 impl Display {
     fn show(&mut self, event: WatchEvent, app: &AppId, message: MessageId) -> anyhow::Result<()> {
         match event {
+            // A worker begins most messages within milliseconds.
+            WatchEvent::NotBegun if self.began.elapsed() < WORTH_A_LINE => {}
             WatchEvent::NotBegun => {
                 let wait = format!("waiting: no worker has begun {message} of {app} yet");
                 if !self.bar.is_hidden() {

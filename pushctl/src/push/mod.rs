@@ -127,7 +127,8 @@ pub async fn run(args: PushArgs, out: Output) -> anyhow::Result<()> {
     let status = answer.get("status").and_then(Value::as_u64);
     if status != Some(200) {
         let message = answer.get("message").and_then(Value::as_str).unwrap_or("no message");
-        bail!("refused with {}: {}", status.unwrap_or_default(), terminal::line(message));
+        let (status, message) = (status.unwrap_or_default(), terminal::line(message));
+        bail!("refused with {status}: {message}{}", client.next_step(status));
     }
     let warnings = answer.pointer("/result/warnings").and_then(Value::as_array);
     for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {

@@ -289,10 +289,31 @@ fn describe(payload: &[u8]) -> String {
     }
     match serde_json::from_slice(payload) {
         Ok(Payload { notification: Some(n), .. }) => {
-            format!("{} · {}", text(n.title), text(n.desc))
+            let parts = [text(n.title), text(n.desc)];
+            let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            if parts.is_empty() { "an empty notification".to_owned() } else { parts.join(" · ") }
         }
         Ok(Payload { data: Some(data), .. }) => format!("{data:?}"),
         Ok(_) => "an empty message".to_owned(),
         Err(error) => format!("an unreadable message: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notification_is_described_by_the_texts_that_it_has() {
+        let of = |notification: &str| {
+            let head = r#""message_id":"0","app_id":"demo","type":1,"accepted_at":0,"sequence":0"#;
+            describe(
+                format!(r#"{{{head},"expires_at":0,"notification":{notification}}}"#).as_bytes(),
+            )
+        };
+        assert_eq!(of(r#"{"title":"Hello","desc":"everyone"}"#), "Hello · everyone");
+        assert_eq!(of(r#"{"title":"Hello"}"#), "Hello");
+        assert_eq!(of(r#"{"desc":"everyone"}"#), "everyone");
+        assert_eq!(of("{}"), "an empty notification");
     }
 }

@@ -17,6 +17,7 @@ use push_boot::{
     health::watch_disk,
     log,
     metrics::MetricsSettings,
+    network::bind,
     presence::Announcement,
     program::{Program, ProgramArgs, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
@@ -45,7 +46,8 @@ const DEMO_LOG: &str = "warn";
 /// Flags of `standalone`.
 #[derive(Debug, clap::Args)]
 pub struct StandaloneArgs {
-    /// Make a demo app with devices that listen, push to them, and show which received what
+    /// Make a demo app with devices that listen, push to them, and show which received what. Both listeners
+    /// may be unencrypted then
     #[arg(long)]
     demo: bool,
     #[command(flatten)]
@@ -133,13 +135,17 @@ impl StandaloneArgs {
 /// If a setting is wrong, an address is taken, the data directory cannot be written, or the HTTP
 /// endpoint or the worker stops by itself.
 pub async fn run(
-    args: StandaloneArgs,
+    mut args: StandaloneArgs,
     engines: Option<EngineSettings>,
     credentials: Option<(CredentialSettings, SealSettings)>,
     errors: ConfigErrors,
     data_dir: &Path,
     out: Output,
 ) -> anyhow::Result<()> {
+    if args.demo {
+        args.ingest.default_to_in_clear();
+        args.broker.default_to_in_clear();
+    }
     let mut settings = args.check(engines, credentials, errors)?;
     let program = Program::begin("standalone", settings.program);
     settings.ingest.is_traced = program.is_traced();
@@ -147,6 +153,14 @@ pub async fn run(
     let descriptors = program.descriptors().half();
     settings.ingest.http.fit(descriptors);
     settings.broker.fit(descriptors);
+    // Before anything is made: a start that fails because an address is taken leaves nothing behind.
+    let http = Listener::bind(&settings.ingest).await?;
+    drop(bind(settings.broker.listen, "--mqtt-listen").await?);
+    let admin = match &settings.console {
+        Some(console) => Some(push_console::Listener::bind(console).await?),
+        None => None,
+    };
+    let mut start = program.start(settings.ingest.ops_listen).await?;
     data_dir::make(data_dir)?;
     settings.broker.save_in(data_dir);
     let interval = settings.ingest.apps.activity_interval;
@@ -156,12 +170,6 @@ pub async fn run(
     let credentials = credentials.open_or_create_in(data_dir)?;
     let seal = seal.open_or_create_in(data_dir)?;
 
-    let http = Listener::bind(&settings.ingest).await?;
-    let admin = match &settings.console {
-        Some(console) => Some(push_console::Listener::bind(console).await?),
-        None => None,
-    };
-    let mut start = program.start(settings.ingest.ops_listen).await?;
     let opened = start.open_engines(&settings.engines, settings.metrics).await?;
     let (queue, stores) = (opened.queue.clone(), opened.stores.clone());
     let logins = Arc::new(DeviceLogins::new(credentials.keys().clone(), stores.index.clone()));
@@ -204,13 +212,15 @@ pub async fn run(
     };
     start.announce(stores.index.clone(), announcement);
 
-    let mut service = start.complete();
     let (address, scheme) = (reachable(http.local_addr()?), http.scheme());
     let pages = PageParts {
         ingest: settings.ingest.clone(),
         ingest_url: format!("{scheme}://{address}"),
         mqtt: Some(credentials.clone()),
     };
+    let (ops, dir) = (start.ops_address(), data_dir.display());
+    info!(http = %address, mqtt = %devices_url, %ops, data_dir = %dir, "standalone started");
+    let mut service = start.complete();
     let drain_deadline = settings.ingest.drain_deadline;
     service.run(Stage::Requests, "the HTTP endpoint", |stop| {
         push_ingest::run_with_metrics(settings.ingest, http, queue, stores, metrics, stop)
@@ -231,8 +241,6 @@ pub async fn run(
     service.close(Stage::Broker, async {
         broker.stop().await.context("what waits for devices is not saved")
     });
-    let ops = service.ops_address();
-    info!(http = %address, mqtt = %devices_url, %ops, data_dir = %data_dir.display(), "standalone started");
     if args.demo {
         let place =
             demo::Place { http: address, broker: &devices_url, data_dir, logins: &credentials };

@@ -37,7 +37,7 @@ pub mod tune;
 mod values;
 
 pub use crate::{
-    log::{audit, log_pause, outage},
+    log::{audit, failed_logins, log_pause, outage},
     network::proxy_protocol,
     program::{data_dir, descriptors, runtime, shutdown},
     settings::{command_line, credentials, reference, seal, secret, tls},

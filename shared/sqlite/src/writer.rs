@@ -90,7 +90,11 @@ impl Writer {
         if !self.connection.is_autocommit() {
             // The transaction failed as a whole and is still open.
             if let Err(error) = self.connection.execute_batch("ROLLBACK") {
-                tracing::warn!(%error, "a transaction could not be rolled back");
+                tracing::warn!(
+                    runbook = "a-store-runs-out-of-memory-or-disk",
+                    %error,
+                    "a transaction could not be rolled back"
+                );
             }
         }
         result

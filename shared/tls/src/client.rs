@@ -114,7 +114,11 @@ impl ClientTls {
             let inner = Arc::clone(&self.0);
             let refresh = tokio::task::spawn_blocking(move || inner.material.refresh());
             if let Err(error) = refresh.await {
-                tracing::error!(%error, "the certificate files cannot be read again");
+                tracing::error!(
+                    runbook = "keys-or-certificates-cannot-be-read",
+                    %error,
+                    "the certificate files cannot be read again"
+                );
             }
         }
         self.0.material.current()

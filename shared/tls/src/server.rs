@@ -173,7 +173,11 @@ async fn keep_current(certificate: Weak<Watched<Arc<CertifiedKey>>>, interval: D
         tokio::time::sleep(interval).await;
         let Some(certificate) = certificate.upgrade() else { return };
         if let Err(error) = tokio::task::spawn_blocking(move || certificate.refresh()).await {
-            tracing::error!(%error, "the certificate files cannot be read again");
+            tracing::error!(
+                runbook = "keys-or-certificates-cannot-be-read",
+                %error,
+                "the certificate files cannot be read again"
+            );
         }
     }
 }

@@ -5,6 +5,7 @@
 //! - `api_examples`: the examples of the HTTP API in each language, run as they are written
 //! - `references`: links, paths and tests that a page names, and the table of contents
 //! - `settings`: settings and commands that a page names
+//! - `warnings`: warnings of the programs, which name a section of the runbook
 //! - `configuration`: the configuration reference, which `pushctl` writes
 //! - `monitoring`: alerts and the dashboard, which ask for metrics that are described
 //! - `dependencies`: licences and sources, which `deny.toml` allows
@@ -20,3 +21,4 @@ mod pages;
 mod references;
 mod settings;
 mod walk_through;
+mod warnings;

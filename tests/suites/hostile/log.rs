@@ -77,6 +77,8 @@ async fn hellos_with_illegal_names_write_little_and_audit_lines_stay() {
         assert!(String::from_utf8_lossy(&curl.stdout).contains("21004"), "{curl:?}");
     }
     let stopped = ingest.stop().await;
+    let from = r#""from":"127.0.0.1 (50)""#;
+    assert!(stopped.log.contains(from), "the address is named: {}", stopped.log);
     let failed = audit_log::failed_logins(&stopped.log);
     assert_eq!(failed.iter().map(|(_, count)| count).sum::<u64>(), 50, "{failed:?}");
 }

@@ -12,6 +12,17 @@ use serde_json::json;
 use crate::pushctl::support::Store;
 
 #[tokio::test]
+async fn the_store_that_the_first_app_makes_is_named_and_whether_a_service_has_it() {
+    let store = Store::new();
+    let first = store.run(&["app", "create", "news"]).await;
+    let made = format!("made a new store in {}; ", store.dir().display());
+    assert!(first.ok && first.err.starts_with(&made), "{}", first.err);
+    assert!(first.err.contains("pushctl standalone --data-dir"), "{}", first.err);
+    let second = store.run(&["app", "create", "mail"]).await;
+    assert!(second.ok && second.err.is_empty(), "{}", second.err);
+}
+
+#[tokio::test]
 async fn an_app_is_made_once_shown_without_its_secret_and_removed() {
     let store = Store::new();
     let made = store.run(&["app", "create", "news", "--rate-limit", "5", "--json"]).await.json();

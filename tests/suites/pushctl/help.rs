@@ -114,3 +114,12 @@ async fn every_list_fits_80_columns_and_ends_quietly_when_its_reader_does() {
         assert_eq!(text(&piped.stderr), "", "{command:?}");
     }
 }
+
+#[test]
+fn the_limits_of_a_new_app_are_options_of_its_own_and_none_of_its_server() {
+    let help = run(&["app", "create", "-h"].map(str::to_owned));
+    let help = text(&help.stdout);
+    let at = |what: &str| help.find(what).unwrap_or_else(|| panic!("no {what}: {help}"));
+    assert!(at("--rate-limit") < at("\nServer:"), "{help}");
+    assert!(at("\nServer:") < at("--server"), "{help}");
+}

@@ -51,6 +51,20 @@ async fn a_saved_profile_stands_in_for_server_and_secret_of_later_commands() {
         assert!(!shown.out.contains(&secret) && !shown.err.contains(&secret));
     }
 
+    let [right, wrong] = [&*secret, "9b1f4c07d2e86a35f0c4b7d91e6a2835"];
+    let [right, wrong] =
+        [("right", right), ("wrong", wrong)].map(|(name, it)| store.file(name, it));
+    let add = ["profile", "add", "news", "--profile", "second", "--secret-file"];
+    let refused = run(&[&add[..], &[&wrong, "--server", &url]].concat()).await;
+    assert!(refused.refused().contains("does not take this secret of app news"), "{}", refused.err);
+    assert!(!run(&["profile", "show", "second"]).await.ok, "it is not kept");
+    let added = run(&[&add[..], &[&right, "--server", &url]].concat()).await;
+    assert!(added.ok && !added.err.contains("not tried"), "{}", added.err);
+    assert!(run(&["profile", "remove", "second"]).await.ok);
+    let away = run(&[&add[..], &[&wrong, "--server", "http://127.0.0.1:1"]].concat()).await;
+    assert!(away.ok && away.err.contains("not tried: no answer from"), "{}", away.err);
+    assert!(run(&["profile", "remove", "second"]).await.ok);
+
     let put = ["device", "put", "news", "phone-1", "--country", "SG", "--transport", "discard"];
     assert_eq!(run(&[&put[..], &["--json"]].concat()).await.json()["country"], "SG");
     assert_eq!(run(&["device", "show", "news", "phone-1", "--json"]).await.json()["country"], "SG");
@@ -86,6 +100,17 @@ async fn a_saved_profile_stands_in_for_server_and_secret_of_later_commands() {
     let wrong =
         run_with(profiles.path(), &["push", "news", "--title", "Hi", "--all"], &wrong).await;
     assert!(wrong.refused().contains("refused with 21004"), "{}", wrong.err);
+    assert!(wrong.err.contains("pushctl app rotate-secret news"), "the next step: {}", wrong.err);
+    // A flag for the store is meant more than variables for a server.
+    let nowhere = [("PUSH_SECRET", &*secret), ("PUSH_SERVER", "http://127.0.0.1:1")];
+    let show = ["message", "show", "news", id, "--json", "--data-dir", data];
+    let shown = run_with(profiles.path(), &show, &nowhere).await;
+    assert!(shown.ok && shown.err.contains("are not used"), "{}", shown.err);
+    let show = &show[..5];
+    let away = run_with(profiles.path(), show, &nowhere).await;
+    assert!(away.refused().contains("check that `ingest` or"), "the next step: {}", away.err);
+    let both = run(&[show, &["--data-dir", data, "--server", &url]].concat()).await;
+    assert!(both.refused().contains("leave out one of them"), "{}", both.err);
     let other = TempDir::new().unwrap();
     let given = [("PUSH_SECRET", &*secret), ("PUSH_SERVER", &*url)];
     let given = run_with(other.path(), &["push", "news", "--title", "Hi", "--all"], &given).await;

@@ -8,7 +8,7 @@ use push_tests::{
     service::{built, request},
 };
 
-use crate::pushctl::support::{DEADLINE, Store};
+use crate::pushctl::support::{DEADLINE, Store, run_in};
 
 #[tokio::test]
 async fn standalone_says_in_one_line_which_address_is_taken() {
@@ -28,9 +28,11 @@ async fn standalone_says_in_one_line_which_address_is_taken() {
             .collect();
         let mut command = vec!["standalone", "--log", "error"];
         command.extend(flags.iter().map(String::as_str));
-        let refused = store.run(&command).await;
+        let data = store.dir().join("data");
+        let refused = run_in(&data, &command).await;
         assert!(refused.refused().contains(flag), "{}", refused.err);
         assert!(refused.err.contains(&port.address()), "{}", refused.err);
+        assert!(!data.exists(), "nothing is left of a start that failed");
         drop(taken);
     }
 }
@@ -41,6 +43,8 @@ async fn the_demo_shows_which_device_got_what_and_stays_up_for_the_curl_line() {
     let [http, mqtt, ops] = [(); 3].map(|()| free_port().unwrap().address());
     let mut command = std::process::Command::new(built("pushctl"));
     command.args(["standalone", "--demo", "--data-dir", store.dir().to_str().unwrap()]);
+    // As in a container: a demo may listen unencrypted where others reach it.
+    let [http, mqtt] = [http, mqtt].map(|address| address.replace("127.0.0.1", "0.0.0.0"));
     command.args(["--listen", &http, "--mqtt-listen", &mqtt, "--ops-listen", &ops]);
     command.arg("--admin-listen=off");
     let log = store.dir().join("log");

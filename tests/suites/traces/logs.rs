@@ -1,7 +1,5 @@
 //! Log lines name their subject, and an outage is two lines.
 
-use std::collections::BTreeSet;
-
 use push_queue::{
     IsolatedEnvelope, Lane, MAX_DELIVERIES, Queue as _,
     amqp::{AmqpQueue, AmqpSettings},
@@ -107,88 +105,85 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
 /// Requests that are refused in an outage.
 const REFUSED: u32 = 20;
 
-/// The lines of `ingest` itself, without those of code that it shares with other programs.
-fn lines_of_ingest(ingest: &Program) -> Vec<Value> {
-    let log = ingest.log();
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let is_own = |line: &Value| line["target"].as_str().unwrap().starts_with("push_ingest");
-    lines.filter(is_own).collect()
+/// The lines of a program that an operator sees, from this one on.
+fn seen(program: &Program, from: usize) -> Vec<Value> {
+    let log = program.log();
+    log.lines().filter_map(|line| serde_json::from_str(line).ok()).skip(from).collect()
 }
 
-/// Calls until the log says that an outage is over; returns the first warning of it since the first
-/// `before` lines, and the only line about its end. No two warnings may be of the same kind: an error begins with
-/// the words of its kind, and its causes follow.
-async fn the_outage<T>(
-    ingest: &Program,
-    before: usize,
-    end: &str,
-    call: impl AsyncFn() -> T,
-) -> (Value, Value) {
-    eventually(&format!("{end:?} is logged"), DEADLINE, async || {
-        call().await;
-        let log = ingest.log();
-        if log.contains(end) { Ok(()) } else { Err(log) }
+/// Waits until a program says that a server is up again, and checks that it says the outage once, with the
+/// address of the server, and that no other line is about it.
+async fn says_the_outage_once(program: &Program, from: usize, server: &str) {
+    let is_up = format!("{server} is up again after ");
+    let lines = eventually(&format!("{is_up} is logged"), DEADLINE, async || {
+        let lines = seen(program, from);
+        match lines.iter().any(|line| line["message"].as_str().unwrap().starts_with(&is_up)) {
+            true => Ok(lines),
+            false => Err(program.log()),
+        }
     })
     .await;
-    let lines = lines_of_ingest(ingest).split_off(before);
-    let (warnings, others): (Vec<_>, Vec<_>) =
-        lines.into_iter().partition(|line| line["level"] != "INFO");
-    let kind = |warning: &Value| {
-        warning["error"].as_str().and_then(|error| Some(error.split_once(": ")?.0.to_owned()))
-    };
-    let kinds: BTreeSet<_> = warnings.iter().map(kind).collect();
-    assert_eq!(kinds.len(), warnings.len(), "one of each kind: {warnings:#?}");
-    let ends: Vec<_> = others.into_iter().filter(|line| line["message"] == end).collect();
-    match (warnings.first(), ends.as_slice()) {
-        (Some(warning), [end]) => (warning.clone(), end.clone()),
-        other => panic!("not one end, and a warning: {other:#?}"),
-    }
+    let [down, up] = &lines[..] else { panic!("not two lines: {lines:#?}") };
+    let text = |line: &Value| line["message"].as_str().unwrap().to_owned();
+    assert_eq!((&down["level"], &up["level"]), (&json!("WARN"), &json!("INFO")), "{lines:#?}");
+    let why = text(down).strip_prefix(&format!("{server} is down: ")).map(str::to_owned);
+    assert!(why.is_some_and(|why| !why.is_empty()), "{down}");
+    assert!(down["runbook"].is_string(), "{down}");
+    let time = text(up).strip_prefix(&is_up).map(str::to_owned).unwrap();
+    assert!(time.ends_with(" s") && !time.starts_with("0.0"), "{up}");
 }
 
-/// A stack whose second `ingest` logs as JSON.
-async fn stack_with_json(servers: Servers) -> Stack {
+/// A stack whose second `ingest` logs as JSON, and its worker, which does so too.
+async fn stack_with_json(servers: Servers) -> (Stack, Program) {
     let mut stack = Stack::start(servers).await;
     let flags = ["--log-format=json", "--tune=app-fresh=100ms", "--tune=publish-timeout=2s"];
     stack.add_ingest_with(&flags).await;
-    stack
+    let worker = stack.worker(&["--log-format=json"]).await;
+    (stack, worker)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_of_the_index_is_a_warning_and_an_end_however_many_device_calls_it_refuses() {
+async fn a_redis_that_stops_and_comes_back_is_said_once_each_with_its_address_and_how_long() {
     let mut redis = Redis::start().await.unwrap();
     // Data in the index survive its kill.
     redis.sync_always().await.unwrap();
-    let stack = stack_with_json(Servers { redis: redis.url(), ..Servers::shared() }).await;
+    let servers = Servers { redis: redis.url(), ..Servers::shared() };
+    let (stack, worker) = stack_with_json(servers).await;
     let ingest = &stack.ingests()[1];
     let path = format!("/v1/device/{APP}/device");
     let register = async || stack.call_at(1, "PUT", &path, &[], &json!({})).await;
     assert_eq!(register().await.0, 200);
-    let before = lines_of_ingest(ingest).len();
+    let before = [ingest, &worker].map(|program| seen(program, 0).len());
 
     redis.kill();
     for _ in 0..REFUSED {
         let (status, answer) = register().await;
         assert_eq!(status, 503, "{answer}");
     }
+    for program in [ingest, &worker] {
+        eventually("the outage is said", DEADLINE, async || {
+            let log = program.log();
+            if log.contains(" is down: ") { Ok(()) } else { Err(log) }
+        })
+        .await;
+    }
     redis.restart().await.unwrap();
-    let (warning, end) = the_outage(ingest, before, "the index answers again", register).await;
-    assert_eq!(warning["app"], APP, "{warning}");
-    let error = warning["error"].as_str().unwrap();
-    assert!(error.contains(": "), "the cause is missing: {warning}");
-    assert!(end["failed"].as_u64().unwrap() >= u64::from(REFUSED), "{end}");
-    assert!(end["for_ms"].as_u64().unwrap() > 0, "{end}");
+    let server = format!("Redis at {}", redis.url().trim_start_matches("redis://"));
+    says_the_outage_once(ingest, before[0], &server).await;
+    says_the_outage_once(&worker, before[1], &server).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_of_the_queue_is_a_warning_and_an_end_however_many_pushes_it_refuses() {
+async fn a_rabbitmq_that_stops_and_comes_back_is_said_once_each_with_its_address_and_how_long() {
     let mut rabbitmq = RabbitMq::start().await.unwrap();
-    let stack = stack_with_json(Servers { amqp: rabbitmq.url(), ..Servers::shared() }).await;
+    let servers = Servers { amqp: rabbitmq.url(), ..Servers::shared() };
+    let (stack, mut worker) = stack_with_json(servers).await;
     let ingest = &stack.ingests()[1];
     let path = format!("/v1/message/push/{APP}");
     let body = to_clients(&["device"]);
     let push = async || stack.call_at(1, "POST", &path, &[], &body).await;
     assert_eq!(push().await.0, 200);
-    let before = lines_of_ingest(ingest).len();
+    let before = [ingest, &worker].map(|program| seen(program, 0).len());
     let (sent, failed) = ("push_ingest_batches_total", "push_ingest_failed_batches_total");
     assert_eq!((ingest.metric(sent).await, ingest.metric(failed).await), (1.0, 0.0));
 
@@ -200,10 +195,28 @@ async fn an_outage_of_the_queue_is_a_warning_and_an_end_however_many_pushes_it_r
     let refused = f64::from(REFUSED);
     assert_eq!((ingest.metric(sent).await, ingest.metric(failed).await), (1.0 + refused, refused));
     rabbitmq.restart().await.unwrap();
-    let (warning, end) = the_outage(ingest, before, "the queue confirms batches again", push).await;
-    assert_eq!(warning["app"], APP, "{warning}");
-    assert!(warning["message_id"].is_string(), "{warning}");
-    // Pushes that were refused while the queue was away, and until the connection was open again.
-    assert!(end["pushes"].as_u64().unwrap() >= u64::from(REFUSED), "{end}");
-    assert!(end["for_ms"].as_u64().unwrap() > 0, "{end}");
+    let url = rabbitmq.url();
+    let address = url.rsplit('@').next().unwrap().trim_start_matches("amqp://");
+    let server = format!("RabbitMQ at {}", address.split('/').next().unwrap());
+    says_the_outage_once(ingest, before[0], &server).await;
+    worker.wait_ready().await;
+    says_the_outage_once(&worker, before[1], &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_is_two_lines_one_with_addresses_and_servers_and_one_when_it_is_ready() {
+    let (stack, worker) = stack_with_json(Servers::shared()).await;
+    for (program, started) in [(&stack.ingests()[1], "ingest started"), (&worker, "worker started")]
+    {
+        let lines = eventually("it is ready", DEADLINE, async || match seen(program, 0) {
+            lines if lines.len() >= 2 => Ok(lines),
+            _ => Err(program.log()),
+        })
+        .await;
+        let [first, second] = &lines[..] else { panic!("not two lines: {lines:#?}") };
+        assert_eq!(first["message"], started, "{first}");
+        assert!(first["ops"].is_string() && first["queue"].is_string(), "{first}");
+        let ready = second["message"].as_str().unwrap();
+        assert!(ready.starts_with("ready in ") && ready.ends_with(" s"), "{second}");
+    }
 }

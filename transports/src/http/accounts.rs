@@ -181,7 +181,13 @@ impl<P: Provider> Accounts<P> {
                 return fresh.map_or(Err(Unusable::Away), |cached| cached.account.clone());
             }
             Err(error @ NoCredential::Sealed(_)) => {
-                warn!(%app, transport = P::KIND.name(), %error, "a credential cannot be read");
+                warn!(
+                    runbook = "a-transport-cannot-send",
+                    %app,
+                    transport = P::KIND.name(),
+                    %error,
+                    "a credential cannot be read"
+                );
                 let account = Err(Unusable::Away);
                 let unread = Cached { credential: None, account, read_at };
                 self.by_app.insert(app.clone(), Arc::new(unread));
@@ -220,7 +226,13 @@ impl<P: Provider> Accounts<P> {
     fn read(&self, app: &AppKey, credential: Option<&[u8]>) -> Result<Arc<Account<P>>, Unusable> {
         let Some(credential) = credential else { return Err(Unusable::None) };
         let account = P::account(credential, &SystemRandom::new()).map_err(|error| {
-            warn!(%app, transport = P::KIND.name(), %error, "a credential does not work");
+            warn!(
+                runbook = "a-transport-cannot-send",
+                %app,
+                transport = P::KIND.name(),
+                %error,
+                "a credential does not work"
+            );
             Unusable::Away
         })?;
         let name = P::identity(&account, app);

@@ -136,7 +136,14 @@ impl<P: Provider> BatchDelivery<P> {
             Then::StopMessage(code) => {
                 if !self.form.is_refused.swap(true, Ordering::Relaxed) {
                     let message_id = &self.message.message_id;
-                    warn!(%app, transport, %message_id, code, "a provider refuses a message");
+                    warn!(
+                        runbook = "a-transport-cannot-send",
+                        %app,
+                        transport,
+                        %message_id,
+                        code,
+                        "a provider refuses a message"
+                    );
                 }
             }
         }
@@ -148,7 +155,13 @@ impl<P: Provider> BatchDelivery<P> {
         let (is_quiet, reaction) = (self.shared.counts.note(verdict), Reaction::to(*verdict));
         if let (Then::Suspect(code), true) = (reaction.then, is_quiet) {
             let (app, transport) = (&self.message.app, P::KIND.name());
-            warn!(%app, transport, code, "a provider refuses devices of an account that may be the wrong one");
+            warn!(
+                runbook = "a-transport-cannot-send",
+                %app,
+                transport,
+                code,
+                "a provider refuses devices of an account that may be the wrong one"
+            );
         }
         reaction
     }
@@ -158,14 +171,27 @@ impl<P: Provider> BatchDelivery<P> {
         if self.shared.counts.note_forbidden() {
             let (app, transport) = (&self.message.app, P::KIND.name());
             let server = way.client.origin();
-            warn!(%app, transport, %server, %error, "a server may not be reached; its devices fail");
+            warn!(
+                runbook = "a-transport-cannot-send",
+                %app,
+                transport,
+                %server,
+                %error,
+                "a server may not be reached; its devices fail"
+            );
         }
     }
 
     fn stop_account(&self, code: &'static str) {
         if self.account.stop() {
             let (app, transport) = (&self.message.app, P::KIND.name());
-            warn!(%app, transport, code, "a provider does not accept an account; its devices wait");
+            warn!(
+                runbook = "a-transport-cannot-send",
+                %app,
+                transport,
+                code,
+                "a provider does not accept an account; its devices wait"
+            );
         }
     }
 }

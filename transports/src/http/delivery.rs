@@ -90,7 +90,13 @@ impl<P: Provider> BatchDelivery<P> {
             match lane {
                 Ok(sent) => take(sent),
                 // Its devices are undecided.
-                Err(error) => warn!(%error, "a lane of a delivery failed"),
+                Err(error) => {
+                    warn!(
+                        runbook = "the-log-tells-of-a-fault",
+                        %error,
+                        "a lane of a delivery failed"
+                    )
+                }
             }
         }
         outcomes

@@ -156,7 +156,12 @@ impl<P: Provider> Shared<P> {
     ) -> Result<Bearer, AccountFault> {
         let renew = async || match P::authorize(&account.account, audience, now, &self.random) {
             Err(error) => {
-                warn!(transport = P::KIND.name(), %error, "an account cannot sign");
+                warn!(
+                    runbook = "a-transport-cannot-send",
+                    transport = P::KIND.name(),
+                    %error,
+                    "an account cannot sign"
+                );
                 Err(AccountFault::Stop { code: "unusable key" })
             }
             Ok(Authorization::Made(bearer)) => Ok(bearer),

@@ -53,16 +53,32 @@ impl Way {
     fn report_failing(&self) {
         let (transport, server) = (self.transport, self.client.origin());
         if self.health.is_some() {
-            warn!(transport, %server, "a provider fails; its devices wait");
+            warn!(
+                runbook = "a-transport-cannot-send",
+                transport,
+                %server,
+                "a provider fails; its devices wait"
+            );
         } else {
-            warn!(transport, %server, "a server that a tenant chose fails; its devices wait");
+            warn!(
+                runbook = "a-transport-cannot-send",
+                transport,
+                %server,
+                "a server that a tenant chose fails; its devices wait"
+            );
         }
     }
 
     /// Reports that the server gave no access token. The pauses between requests for one keep that seldom.
     pub(super) fn without_bearer(&self, problem: &dyn fmt::Display) {
         let (transport, server) = (self.transport, self.client.origin());
-        warn!(transport, %server, %problem, "no access token; the devices of its account wait");
+        warn!(
+            runbook = "a-transport-cannot-send",
+            transport,
+            %server,
+            %problem,
+            "no access token; the devices of its account wait"
+        );
     }
 
     /// Uses new connections from now on.

@@ -3,8 +3,13 @@
 //! While it is down, it gives sub-batches back immediately: another connection may be up, and only the
 //! delivery knows how long it can wait.
 
-use std::{num::NonZeroU16, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroU16,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use push_model::causes::with_causes;
 use push_mqtt::{
     MqttUrl,
     handshake::{self, ConnectError, SessionParams, Stream},
@@ -15,7 +20,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::debug;
 
 use super::{
     session::{self, SessionEnd, SessionLimits},
@@ -29,11 +34,27 @@ pub(super) const QUEUE: usize = 64;
 /// The connections that are up, one bit each.
 pub(super) type UpConnections = watch::Sender<u64>;
 
+/// The reason for which the last connection failed. The log tells it when none is up; a line for each
+/// connection would repeat it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LastTrouble(Arc<Mutex<Option<String>>>);
+
+impl LastTrouble {
+    pub(super) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, why: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+}
+
 pub(super) struct Connection {
     pub(super) number: usize,
     pub(super) url: MqttUrl,
     pub(super) settings: Arc<MqttSettings>,
     pub(super) up: UpConnections,
+    pub(super) trouble: LastTrouble,
     pub(super) stop: CancellationToken,
 }
 
@@ -50,7 +71,8 @@ impl Connection {
                         break;
                     }
                     let cause: &dyn std::error::Error = &lost;
-                    warn!(broker = %self.url, connection = self.number, cause, "connection to the broker lost");
+                    debug!(broker = %self.url, connection = self.number, cause, "connection to the broker lost");
+                    self.trouble.set(with_causes(cause));
                     // Pauses grow for a broker that ends every session soon after its start.
                     if since.elapsed() > self.settings.reconnect_longest {
                         failures = 0;
@@ -59,11 +81,8 @@ impl Connection {
                 Some(Err(error)) => {
                     let error: &dyn std::error::Error = &error;
                     let (broker, connection) = (&self.url, self.number);
-                    if failures == 0 {
-                        warn!(%broker, connection, error, "cannot connect to the broker, retrying");
-                    } else {
-                        debug!(%broker, connection, error, "still cannot connect to the broker");
-                    }
+                    debug!(%broker, connection, error, "cannot connect to the broker");
+                    self.trouble.set(with_causes(error));
                 }
                 None => break,
             }
@@ -96,7 +115,7 @@ impl Connection {
     ) -> SessionEnd {
         let wanted = NonZeroU16::new(self.settings.window).unwrap_or(NonZeroU16::MIN);
         let window = wanted.min(terms.receive_max);
-        info!(broker = %self.url, connection = self.number, window, "connected to the broker");
+        debug!(broker = %self.url, connection = self.number, window, "connected to the broker");
         let _up = UpGuard::set(&self.up, self.number);
         let limits = SessionLimits { window, ack_timeout: self.settings.ack_timeout };
         session::run(stream, terms, limits, sub_batches, &self.stop).await

@@ -100,6 +100,16 @@ impl Transport for MqttTransport {
         *self.pool.up().borrow() != 0
     }
 
+    fn server(&self) -> Option<String> {
+        let url = self.url.to_string();
+        let address = url.split_once("://").map_or(&*url, |(_, address)| address);
+        Some(format!("the MQTT broker at {address}"))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.pool.trouble()
+    }
+
     fn longest_silence(&self) -> Duration {
         // 4 T, and the interval at which a session checks for what waits too long.
         self.settings.ack_timeout * 4 + self.settings.ack_timeout / 8

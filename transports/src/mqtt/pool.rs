@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    connection::{self, Connection},
+    connection::{self, Connection, LastTrouble},
     settings::MqttSettings,
     sub_batch::SubBatch,
 };
@@ -30,6 +30,7 @@ pub(super) struct Pool {
     /// The connections for broadcasts, then the express connection for small deliveries.
     connections: Vec<mpsc::Sender<SubBatch>>,
     up: watch::Receiver<u64>,
+    trouble: LastTrouble,
     /// The time of the first delivery that found no connection up.
     down_since: Mutex<Option<Instant>>,
     /// Rotates which connection gets the first sub-batch of a delivery.
@@ -42,6 +43,7 @@ impl Pool {
     /// Begins to connect. Must be called within a Tokio runtime.
     pub(super) fn start(url: &MqttUrl, settings: &Arc<MqttSettings>) -> Self {
         let (up, seen) = watch::channel(0);
+        let trouble = LastTrouble::default();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let bulk = settings.connections.clamp(1, MqttSettings::MAX_CONNECTIONS);
         let connections = (0..=bulk)
@@ -52,6 +54,7 @@ impl Pool {
                     url: url.clone(),
                     settings: settings.clone(),
                     up: up.clone(),
+                    trouble: trouble.clone(),
                     stop: stop.clone(),
                 };
                 tasks.spawn(connection.run(taken));
@@ -60,7 +63,7 @@ impl Pool {
             .collect();
         tasks.close();
         let down_since = Mutex::new(None);
-        Self { connections, up: seen, down_since, next: AtomicUsize::new(0), stop, tasks }
+        Self { connections, up: seen, trouble, down_since, next: AtomicUsize::new(0), stop, tasks }
     }
 
     /// Returns the time of the first delivery that found no connection up.
@@ -72,6 +75,11 @@ impl Pool {
             *down = Some(Instant::now());
         }
         *down
+    }
+
+    /// Returns why the last connection that failed did so.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.get()
     }
 
     /// Returns the connections that are up, one bit each.

@@ -194,7 +194,10 @@ impl Claimant<'_> {
             match begin_entry(context, self.job, self.plan.cloned(), None, self.hold).await? {
                 EntryOutcome::Ours(..) => {
                     request.begun_anew();
-                    warn!("the ledger had no entry for the message, so it was begun again");
+                    warn!(
+                        runbook = "a-store-is-unreachable-or-refuses-writes",
+                        "the ledger had no entry for the message, so it was begun again"
+                    );
                 }
                 EntryOutcome::Duplicate => return Err(RunEnd::Stale),
                 EntryOutcome::Evicted => return Err(RunEnd::Finished),

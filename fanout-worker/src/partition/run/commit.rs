@@ -89,7 +89,10 @@ impl ActiveRun<'_> {
             // The app's devices in the index can never be read. The entry is closed without a
             // count.
             Err(RetryError::Broken(reason)) if self.run.late_devices == LateDevices::Unrecorded => {
-                warn!(reason, "a partition was closed without counting its devices");
+                warn!(
+                    runbook = "stored-records-cannot-be-read",
+                    reason, "a partition was closed without counting its devices"
+                );
                 (0, Checkpoint::End)
             }
             Err(error) => return Err(error.into()),

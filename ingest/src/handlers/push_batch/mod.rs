@@ -148,6 +148,7 @@ impl BatchHandler {
                     Some(Ok(())) => {
                         accepted += 1;
                         counters.accepted.inc();
+                        tracing::debug!(message_id = %id, "push accepted");
                         answers.accepted(*id, warnings);
                     }
                     result => {

@@ -1,7 +1,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use push_index::{
-    Apps as _,
+    Apps as _, AuditTrail as _,
     sqlite::{SqliteIndex, SqliteIndexSettings},
 };
 use push_model::secret::Secret;
@@ -114,4 +114,30 @@ async fn a_damaged_account_is_named_and_keeps_the_earlier_key_while_all_others_a
     let text = place.change(SealChange::DropEarlier).await.unwrap_err().to_string();
     assert!(text.contains("1 accounts are not sealed") && text.contains("(damaged/fcm)"), "{text}");
     assert_eq!(place.reseal().await.unwrap().resealed, 0, "the others are");
+}
+
+#[tokio::test]
+async fn accounts_that_were_sealed_before_it_broke_off_are_in_the_audit_trail() {
+    let place = Place::new().await;
+    for number in 0..50 {
+        place.add(&format!("app-{number}"), false, false).await;
+    }
+    place.rotate(Duration::ZERO).await;
+    let is_recorded = async || {
+        let events = place.index.audit(10).await.unwrap();
+        events.iter().any(|event| event.action == Action::AccountsResealed.name() && event.done)
+    };
+    let recorded = async {
+        while !is_recorded().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = recorded => {}
+        ended = place.reseal() => panic!("it ended first: {ended:?}"),
+    }
+    // It was broken off: the rest goes on with the next call, which is recorded as well.
+    let rest = place.reseal().await.unwrap();
+    assert!(rest.resealed > 0 && rest.failed.is_empty(), "{rest:?}");
 }

@@ -7,7 +7,7 @@ use push_model::time::UnixMillis;
 use push_store::Finding;
 
 use super::http::client;
-use crate::server::Server;
+use crate::{profile::default_server, server::Server};
 
 const SUBJECT: &str = "ingest clock";
 
@@ -20,8 +20,14 @@ const ALLOWANCE: Duration = Duration::from_secs(1);
 /// The resolution of `Date`.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Asks the `ingest` at this URL.
-pub(in crate::doctor) async fn of_ingest(server: Option<Server>) -> Finding {
+/// Asks the `ingest` at this URL. Without one, `is_embedded` says that the stores are those of a service on this
+/// machine, which is looked for at its default address.
+pub(in crate::doctor) async fn of_ingest(server: Option<Server>, is_embedded: bool) -> Finding {
+    let is_named = server.is_some();
+    let server = match server {
+        None if is_embedded => default_server().ok(),
+        named => named,
+    };
     let Some(server) = server else {
         return Finding::skipped(SUBJECT, "name where ingest is reached with --server");
     };
@@ -31,6 +37,11 @@ pub(in crate::doctor) async fn of_ingest(server: Option<Server>) -> Finding {
     let answered = UnixMillis::now();
     match date.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(theirs) => judge(theirs, asked, answered),
+        Err(error) if !is_named => Finding::warning(
+            "service",
+            format!("nothing answers at {url}: {error}"),
+            "start it with `pushctl standalone`, or name where it is reached with --server",
+        ),
         Err(error) => Finding::error(
             SUBJECT,
             format!("{url} gives no time: {error}"),

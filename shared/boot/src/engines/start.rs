@@ -13,8 +13,9 @@ use super::{
     open::{Stores, UnusableStore, open_queue, open_store},
     settings::EngineSettings,
     urls::{IndexUrl, QueueUrl},
+    watch::{QUEUE, STORE},
 };
-use crate::health::Health;
+use crate::health::{Health, PartName};
 
 /// Opens the queue as [`open_queue`](super::open_queue) does; waits for a server, not for a file.
 ///
@@ -33,7 +34,8 @@ pub async fn open_queue_at_start(
         };
         is_server && passes && TlsFailure::of(error).is_none()
     };
-    health.open("queue", may_pass, async || open_queue(engines, program).await).await
+    let name = PartName::new("queue", QUEUE).said(engines.queue.spoken());
+    health.open(name, may_pass, async || open_queue(engines, program).await).await
 }
 
 /// Opens the index and the ledger as [`open_stores`](super::open_stores) does; waits for servers, not
@@ -49,7 +51,8 @@ pub async fn open_stores_at_start(
         let is_server = matches!(url, IndexUrl::Redis(_));
         let may_pass =
             |error: &IndexError| is_server && error.may_pass() && TlsFailure::of(error).is_none();
-        let opened = health.open(part, may_pass, async || open_store(&engines.store(url)).await);
+        let name = PartName::new(part, STORE).said(url.spoken());
+        let opened = health.open(name, may_pass, async || open_store(&engines.store(url)).await);
         opened.await.map_err(UnusableStore::of(part, url))
     };
     let index = store("index", &engines.index).await?;

@@ -72,6 +72,15 @@ impl QueueUrl {
         Some((decode(login).into(), vhost))
     }
 
+    /// Returns the engine and its address as the log names it, without user and password:
+    /// `RabbitMQ at 10.0.0.4:5672`.
+    pub fn spoken(&self) -> String {
+        match self {
+            Self::Amqp(_) => format!("RabbitMQ at {}", addresses(&self.servers())),
+            Self::Sqlite(path) => format!("the queue file {}", path.display()),
+        }
+    }
+
     /// Returns the URL of the embedded queue in the data directory.
     pub(super) fn embedded(data_dir: &Path) -> Self {
         Self::Sqlite(data_dir.join("queue.sqlite3"))
@@ -112,10 +121,31 @@ impl IndexUrl {
         }
     }
 
+    /// Returns the engine and its address as the log names it, without user and password:
+    /// `Redis at 10.0.0.5:6379`.
+    pub fn spoken(&self) -> String {
+        match self {
+            Self::Redis(url) => {
+                let is_cluster = scheme(url.expose()).ends_with("-cluster");
+                let engine = if is_cluster { "Redis Cluster" } else { "Redis" };
+                format!("{engine} at {}", addresses(&self.servers()))
+            }
+            Self::Sqlite(path) => format!("the index file {}", path.display()),
+        }
+    }
+
     /// Returns the URL of the embedded index in the data directory.
     pub(super) fn embedded(data_dir: &Path) -> Self {
         Self::Sqlite(data_dir.join("index.sqlite3"))
     }
+}
+
+fn addresses(servers: &[(String, u16)]) -> String {
+    let address = |(host, port): &(String, u16)| match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    };
+    servers.iter().map(address).collect::<Vec<_>>().join(", ")
 }
 
 fn scheme(url: &str) -> &str {

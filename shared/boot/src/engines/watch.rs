@@ -8,12 +8,17 @@ use push_queue::Queue;
 use push_store::{IndexError, Store, TakesWrites};
 
 use super::open::Stores;
-use crate::health::{Health, Need, PartState, state_of};
+use crate::health::{Health, Need, PartName, PartState, state_of};
+
+/// The section of the runbook about stores.
+pub(super) const STORE: &str = "a-store-is-unreachable-or-refuses-writes";
+/// The section of the runbook about the queue.
+pub(super) const QUEUE: &str = "rabbitmq-takes-no-messages";
 
 /// Watches the queue: it works while it takes messages.
 pub fn watch_queue(health: &Health, queue: &Arc<dyn Queue>) {
     let queue = Arc::clone(queue);
-    health.watch("queue", Need::Required, move || {
+    health.watch(PartName::new("queue", QUEUE), Need::Required, move || {
         let queue = Arc::clone(&queue);
         async move { state_of(queue.ping().await) }
     });
@@ -28,7 +33,7 @@ pub fn watch_index(health: &Health, need: Need, stores: &Stores) {
 }
 
 fn watch_store(health: &Health, need: Need, part: &str, store: Arc<dyn Store>) {
-    health.watch(part, need, move || {
+    health.watch(PartName::new(part, STORE), need, move || {
         let store = Arc::clone(&store);
         async move { of_store(store.takes_writes().await) }
     });

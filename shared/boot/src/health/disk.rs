@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::Semaphore;
 
-use super::{Health, Need, PartState};
+use super::{Health, Need, PartName, PartState};
 
 /// The bytes that a check writes: one page of a database, so that they take room of their own.
 const PROBE: [u8; 4096] = [0; 4096];
@@ -21,7 +21,9 @@ const PROBE: [u8; 4096] = [0; 4096];
 /// Watches whether a directory takes writes, as the part `disk`.
 pub fn watch_disk(health: &Health, dir: &Path) {
     let probe = DiskProbe::new(dir);
-    health.watch("disk", Need::Required, move || probe.clone().check(write));
+    let name = PartName::new("disk", "a-store-runs-out-of-memory-or-disk")
+        .said(format!("the disk of {}", dir.display()));
+    health.watch(name, Need::Required, move || probe.clone().check(write));
 }
 
 /// Checks of one directory; clones share the bound of one write at a time.

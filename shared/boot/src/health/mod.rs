@@ -12,12 +12,17 @@
 //! A part that is not `ok` yet since the start is `awaited`. A part that failed is checked again
 //! sooner than one that is `ok`, because a start and a recovery wait for it.
 //!
+//! The log says once that a part is down and once that it is up again, with its address and how long it
+//! took. What requests meet meanwhile is not said (`outage`).
+//!
 //! - `part`: what is known of one part, without a clock of its own
+//! - `name`: the names of a part, and durations as a person says them
 //! - `report`: the answer, made of the parts
 //! - `disk`: a check that a directory takes writes
 //! - `settings`: the flags
 
 mod disk;
+mod name;
 mod part;
 mod report;
 mod settings;
@@ -40,6 +45,7 @@ use tracing::{info, warn};
 use self::part::{Change, Part};
 pub use self::{
     disk::watch_disk,
+    name::{PartName, spoken},
     part::{Need, PartState},
     report::{PartReport, PartStatus, Report, Status},
     settings::HealthSettings,
@@ -67,6 +73,8 @@ struct Inner {
     /// Cancelled when the program begins to stop.
     stopping: CancellationToken,
     stopping_since: OnceLock<UnixMillis>,
+    /// Set when the log says that the program is ready.
+    said_ready: OnceLock<()>,
     parts: Mutex<Vec<Part>>,
     checks: Mutex<JoinSet<()>>,
 }
@@ -84,6 +92,7 @@ impl Health {
             complete: OnceLock::new(),
             stopping: stopping.clone(),
             stopping_since: OnceLock::new(),
+            said_ready: OnceLock::new(),
             parts: Mutex::default(),
             checks: Mutex::default(),
         }));
@@ -101,6 +110,7 @@ impl Health {
     pub fn complete(&self) {
         // Also true if it was said before.
         let _ = self.0.complete.set(());
+        self.0.say_ready();
     }
 
     /// Opens what the program needs, and tries again while it cannot be had yet (`may_pass`), for
@@ -110,7 +120,7 @@ impl Health {
     /// The last failure, if another try cannot help, the time is over, or the program is to stop.
     pub async fn open<T, E>(
         &self,
-        name: &str,
+        name: impl Into<PartName>,
         may_pass: impl Fn(&E) -> bool,
         open: impl AsyncFn() -> Result<T, E>,
     ) -> Result<T, E>
@@ -119,11 +129,18 @@ impl Health {
     {
         let deadline = self.0.started + self.0.settings.start_deadline;
         let mut pause = OPEN_PAUSE_FIRST;
+        let began = Instant::now();
         let mut said = false;
-        self.part(name, Need::Required);
+        let name = name.into();
+        self.part(name.clone(), Need::Required);
         loop {
             let error = match open().await {
-                Ok(opened) => return Ok(opened),
+                Ok(opened) => {
+                    if said {
+                        info!("{} is up after {}", name.in_log(), spoken(began.elapsed()));
+                    }
+                    return Ok(opened);
+                }
                 Err(error) => error,
             };
             let why = with_causes(&error);
@@ -132,16 +149,15 @@ impl Health {
                 return Err(error);
             }
             if !said {
-                let for_s = deadline.saturating_duration_since(Instant::now()).as_secs();
+                let left = spoken(deadline.saturating_duration_since(Instant::now()));
                 warn!(
-                    part = name,
-                    error = why,
-                    for_s,
-                    "{name} is not available yet, the start waits for it"
+                    runbook = name.runbook,
+                    "{} is down: {why}. The start waits for it, for {left} at most",
+                    name.in_log(),
                 );
                 said = true;
             }
-            self.0.record(name, PartState::Failed(why));
+            self.0.record(&name.name, PartState::Failed(why));
             if timeout(pause, self.0.stopping.cancelled()).await.is_ok() {
                 return Err(error);
             }
@@ -150,13 +166,18 @@ impl Health {
     }
 
     /// Checks a part in the background from now on, and names it in every answer.
-    pub fn watch<F>(&self, name: &str, need: Need, check: impl Fn() -> F + Send + Sync + 'static)
-    where
+    pub fn watch<F>(
+        &self,
+        name: impl Into<PartName>,
+        need: Need,
+        check: impl Fn() -> F + Send + Sync + 'static,
+    ) where
         F: Future<Output = PartState> + Send + 'static,
     {
-        self.part(name, need);
+        let name = name.into();
+        self.part(name.clone(), need);
         let HealthSettings { interval, timeout: within, .. } = self.0.settings;
-        let (inner, name) = (Arc::downgrade(&self.0), name.to_owned());
+        let (inner, name) = (Arc::downgrade(&self.0), name.name);
         self.checks().spawn(async move {
             let mut pause = RECHECK_FIRST.min(interval);
             loop {
@@ -174,12 +195,7 @@ impl Health {
 
     /// The answer of `/readyz` now. It waits for nothing.
     pub fn report(&self) -> Report {
-        let inner = &self.0;
-        let now = Instant::now();
-        let parts: Vec<PartReport> =
-            inner.parts().iter().map(|part| part.report(now, inner.settings.max_age)).collect();
-        let stopping = inner.stopping.is_cancelled().then(|| inner.stopping_since());
-        Report::of(parts, inner.started_at, inner.complete.get().is_some(), stopping)
+        self.0.report()
     }
 
     /// The time of the program's start.
@@ -187,10 +203,10 @@ impl Health {
         self.0.started_at
     }
 
-    /// Adds a part, unless it is named already.
-    fn part(&self, name: &str, need: Need) {
+    /// Adds a part. If it is named already, it keeps the address that it has in the log.
+    fn part(&self, name: PartName, need: Need) {
         let mut parts = self.0.parts();
-        match parts.iter_mut().find(|part| part.name == name) {
+        match parts.iter_mut().find(|part| part.name.name == name.name) {
             Some(part) => part.need = need,
             None => parts.push(Part::awaited(name, need, UnixMillis::now())),
         }
@@ -210,23 +226,52 @@ impl Inner {
         *self.stopping_since.get_or_init(UnixMillis::now)
     }
 
-    /// Notes what a check found, and logs it if the part works no longer, or works again. Returns
-    /// whether there is such a part.
+    fn report(&self) -> Report {
+        let now = Instant::now();
+        let parts: Vec<PartReport> =
+            self.parts().iter().map(|part| part.report(now, self.settings.max_age)).collect();
+        let stopping = self.stopping.is_cancelled().then(|| self.stopping_since());
+        Report::of(parts, self.started_at, self.complete.get().is_some(), stopping)
+    }
+
+    /// Notes what a check found, and logs what is new. Returns whether there is such a part.
     fn record(&self, name: &str, state: PartState) -> bool {
+        let now = Instant::now();
         let mut parts = self.parts();
-        let Some(part) = parts.iter_mut().find(|part| part.name == name) else { return false };
-        let change = part.record(state, Instant::now(), UnixMillis::now());
+        let up_since = |other| {
+            let other = parts.iter().find(|part| part.name.name == other)?;
+            Some(other.up_since())
+        };
+        let Some(part) = parts.iter().find(|part| part.name.name == name) else { return false };
+        let explains = part.name.behind.and_then(up_since);
+        let Some(part) = parts.iter_mut().find(|part| part.name.name == name) else { return false };
+        part.record(state, now, UnixMillis::now());
+        let (news, name) = (part.news(explains, now), part.name.clone());
         drop(parts);
         if self.stopping.is_cancelled() {
             // The program closes its parts.
             return true;
         }
-        match change {
-            Some(Change::Broke(why)) => warn!(part = name, error = why, "{name} does not work"),
-            Some(Change::Works) => info!(part = name, "{name} works again"),
+        let (part, runbook, said) = (&name.name, name.runbook, name.in_log());
+        match news {
+            Some(Change::Down(why)) => warn!(part, runbook, "{said} is down: {why}"),
+            Some(Change::Partly(why)) => warn!(part, runbook, "{said} works only in part: {why}"),
+            Some(Change::Up(after)) => info!(part, "{said} is up again after {}", spoken(after)),
             None => {}
         }
+        self.say_ready();
         true
+    }
+
+    /// Logs that the program is ready, once.
+    fn say_ready(&self) {
+        if self.said_ready.get().is_none()
+            && self.complete.get().is_some()
+            && self.report().ready
+            && self.said_ready.set(()).is_ok()
+        {
+            info!("ready in {}", spoken(self.started.elapsed()));
+        }
     }
 }
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 use push_model::time::UnixMillis;
 use tokio::time::Instant;
 
-use super::report::{PartReport, PartStatus};
+use super::{
+    name::{EXPLAINED_WITHIN, PartName},
+    report::{PartReport, PartStatus},
+};
 
 /// The need of a program for a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,15 +48,26 @@ impl PartState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     /// It worked, and does no longer.
-    Broke(String),
-    /// It had worked, and does so again.
-    Works,
+    Down(String),
+    /// It does only a part of its work.
+    Partly(String),
+    /// It works as before, after it did not for this long.
+    Up(Duration),
+}
+
+/// An outage of a part.
+#[derive(Debug)]
+struct Trouble {
+    since: Instant,
+    /// True if the log says that the part is down, false if it says that it works partly. None if it
+    /// says neither yet.
+    said_down: Option<bool>,
 }
 
 /// One part of a program.
 #[derive(Debug)]
 pub(super) struct Part {
-    pub(super) name: String,
+    pub(super) name: PartName,
     pub(super) need: Need,
     /// The last result; none before the first one.
     last: Option<PartState>,
@@ -63,35 +77,76 @@ pub(super) struct Part {
     since: UnixMillis,
     /// The end of the last check.
     checked: Option<(Instant, UnixMillis)>,
+    trouble: Option<Trouble>,
+    /// The end of the last outage.
+    up_since: Option<Instant>,
 }
 
 impl Part {
     /// A part that was not checked yet.
-    pub(super) fn awaited(name: &str, need: Need, at: UnixMillis) -> Self {
-        let name = name.to_owned();
-        Self { name, need, last: None, has_worked: false, since: at, checked: None }
+    pub(super) fn awaited(name: PartName, need: Need, at: UnixMillis) -> Self {
+        Self {
+            name,
+            need,
+            last: None,
+            has_worked: false,
+            since: at,
+            checked: None,
+            trouble: None,
+            up_since: None,
+        }
     }
 
     /// Notes what a check found.
-    pub(super) fn record(
-        &mut self,
-        state: PartState,
-        now: Instant,
-        at: UnixMillis,
-    ) -> Option<Change> {
-        let (before, had_worked) = (self.status(), self.has_worked);
+    pub(super) fn record(&mut self, state: PartState, now: Instant, at: UnixMillis) {
+        let before = self.status();
         self.has_worked |= state.works();
         self.checked = Some((now, at));
-        self.last = Some(state.clone());
-        let after = self.status();
-        if before != after {
+        if state == PartState::Ok {
+            self.up_since.get_or_insert(now);
+        } else {
+            self.up_since = None;
+            self.trouble.get_or_insert(Trouble { since: now, said_down: None });
+        }
+        self.last = Some(state);
+        if before != self.status() {
             self.since = at;
         }
-        match (before.works(), state) {
-            (true, PartState::Failed(why)) => Some(Change::Broke(why)),
-            (false, PartState::Ok | PartState::Degraded(_)) if had_worked => Some(Change::Works),
-            _ => None,
+    }
+
+    /// Returns the time since which it works as it should, if it does.
+    pub(super) fn up_since(&self) -> Option<Instant> {
+        self.up_since
+    }
+
+    /// Returns what the log has to say since the last call. `explains` is the part behind which this
+    /// one is, as its [`up_since`](Self::up_since) tells; none if there is no such part.
+    pub(super) fn news(
+        &mut self,
+        explains: Option<Option<Instant>>,
+        now: Instant,
+    ) -> Option<Change> {
+        let trouble = self.trouble.as_mut()?;
+        let why = match self.last.as_ref()? {
+            PartState::Ok => {
+                let Trouble { since, said_down } = self.trouble.take()?;
+                return said_down.map(|_| Change::Up(now.saturating_duration_since(since)));
+            }
+            // Awaited since the start, which `/readyz` tells.
+            PartState::Failed(_) if !self.has_worked => return None,
+            PartState::Degraded(why) | PartState::Failed(why) => why,
+        };
+        if let Some(other) = explains {
+            let begin = trouble.since.max(other?);
+            if now.saturating_duration_since(begin) < EXPLAINED_WITHIN {
+                return None;
+            }
         }
+        let is_down = matches!(self.last, Some(PartState::Failed(_)));
+        if trouble.said_down.replace(is_down) == Some(is_down) {
+            return None;
+        }
+        Some(if is_down { Change::Down(why.clone()) } else { Change::Partly(why.clone()) })
     }
 
     fn status(&self) -> PartStatus {
@@ -107,7 +162,7 @@ impl Part {
     /// Reports its state at `now`. A result that is older than `max_age` is not relied on.
     pub(super) fn report(&self, now: Instant, max_age: Duration) -> PartReport {
         let mut report = PartReport {
-            name: self.name.clone(),
+            name: self.name.name.clone(),
             status: self.status(),
             required: self.need == Need::Required,
             since: self.since,

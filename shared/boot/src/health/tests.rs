@@ -165,22 +165,76 @@ async fn a_degraded_part_does_its_work() {
     assert_eq!(report.parts[0].detail.as_deref(), Some("one of three"));
 }
 
+/// Returns what is said of a part in each of these seconds, with its states. `other` is when the part that
+/// may explain an outage works.
+fn said(
+    states: &[PartState],
+    behind: impl Fn(Instant, u64) -> Option<Option<Instant>>,
+) -> Vec<Option<Change>> {
+    let (start, mut part) =
+        (Instant::now(), Part::awaited("a".into(), Need::Required, UnixMillis(0)));
+    let seconds = states.iter().zip(0..);
+    let news = seconds.map(|(state, second)| {
+        let now = start + Duration::from_secs(second);
+        part.record(state.clone(), now, UnixMillis(0));
+        part.news(behind(start, second), now)
+    });
+    news.collect()
+}
+
+#[test]
+fn an_outage_is_said_once_when_it_begins_and_once_when_it_ends_with_its_length() {
+    let failed = || PartState::Failed("refused".to_owned());
+    let partly = || PartState::Degraded("one of two".to_owned());
+    let (ok, alone) = (PartState::Ok, |_, _| None);
+    let down = || Some(Change::Down("refused".to_owned()));
+    let up = |seconds| Some(Change::Up(Duration::from_secs(seconds)));
+    assert_eq!(
+        said(&[ok.clone(), failed(), failed(), failed(), ok.clone(), ok.clone()], alone),
+        [None, down(), None, None, up(3), None]
+    );
+    assert_eq!(said(&[failed(), ok.clone(), ok.clone()], alone), [None, None, None], "a start");
+    let in_part = Some(Change::Partly("one of two".to_owned()));
+    assert_eq!(
+        said(&[ok.clone(), partly(), partly(), failed(), partly(), ok], alone),
+        [None, in_part.clone(), None, down(), in_part, up(4)]
+    );
+}
+
+#[test]
+fn an_outage_that_another_one_explains_is_not_said_unless_it_outlasts_that() {
+    let states = |failures| {
+        let failed = vec![PartState::Failed("closed".to_owned()); failures];
+        [vec![PartState::Ok], failed, vec![PartState::Ok]].concat()
+    };
+    // The other one is down from second 2 to second 9.
+    let behind = |start: Instant, second| match second {
+        0..2 => Some(Some(start)),
+        2..10 => Some(None),
+        _ => Some(Some(start + Duration::from_secs(10))),
+    };
+    assert!(said(&states(20), behind).iter().all(Option::is_none));
+    let longer = said(&states(30), behind);
+    let lines: Vec<_> = longer.iter().flatten().collect();
+    assert!(matches!(lines[..], [Change::Down(_), Change::Up(_)]), "{lines:?}");
+    assert_eq!(longer.iter().position(Option::is_some), Some(25));
+}
+
 #[test]
 fn a_status_is_as_old_as_what_made_it() {
     let at = |ms: u64| UnixMillis(1_000_000 + ms);
     let now = Instant::now();
-    let mut part = Part::awaited("queue", Need::Required, at(0));
+    let mut part = Part::awaited("queue".into(), Need::Required, at(0));
     let since = |part: &Part| part.report(now, SETTINGS.max_age).since;
-    assert_eq!(part.record(PartState::Failed("x".to_owned()), now, at(1)), None);
+    part.record(PartState::Failed("x".to_owned()), now, at(1));
     assert_eq!(since(&part), at(0), "it is awaited since the start");
-    assert_eq!(part.record(PartState::Ok, now, at(2)), None, "nothing broke before");
-    assert_eq!(part.record(PartState::Ok, now, at(3)), None);
+    part.record(PartState::Ok, now, at(2));
+    part.record(PartState::Ok, now, at(3));
     assert_eq!(since(&part), at(2));
-    let broke = part.record(PartState::Failed("y".to_owned()), now, at(4));
-    assert_eq!(broke, Some(Change::Broke("y".to_owned())));
+    part.record(PartState::Failed("y".to_owned()), now, at(4));
     part.record(PartState::Failed("z".to_owned()), now, at(5));
     assert_eq!(since(&part), at(4));
-    assert_eq!(part.record(PartState::Ok, now, at(6)), Some(Change::Works));
+    part.record(PartState::Ok, now, at(6));
 
     let failed = PartReport { status: PartStatus::Failed, ..part.report(now, SETTINGS.max_age) };
     let other = PartReport { since: at(9), ..part.report(now, SETTINGS.max_age) };

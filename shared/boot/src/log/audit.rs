@@ -9,6 +9,8 @@ use push_model::{
 };
 use tracing::info;
 
+use crate::failed_logins::FailedLogins;
+
 /// The log target of audit events, for filters (`info,audit=off`).
 pub const TARGET: &str = "audit";
 
@@ -81,10 +83,10 @@ pub fn log(event: &AuditEvent) {
     );
 }
 
-/// Failed logins, which a line of the log counts together: one line for each would let a client
+/// The failed logins that a line of the log counts together: one line for each would let a client
 /// fill the log.
 #[derive(Debug, Clone, Copy)]
-pub enum FailedLogins<'a> {
+pub enum LoginsOf<'a> {
     /// Requests with a wrong secret for this app, or with one that lacks the scope of the call.
     OfApp(&'a AppId),
     /// Requests for apps that are not named, including those that do not exist.
@@ -97,17 +99,19 @@ pub enum FailedLogins<'a> {
     OfAdminApi,
 }
 
-/// Writes to the log how many logins failed since the last such line; no line if none did.
-pub fn log_failed_logins(of: FailedLogins<'_>, count: u64, program: &str) {
-    if count == 0 {
+/// Writes to the log how many logins failed since the last such line, and from where; no line if none did.
+pub fn log_failed_logins(of: LoginsOf<'_>, failed: &FailedLogins, program: &str) {
+    if failed.count == 0 {
         return;
     }
+    let (count, from) = (failed.count, failed.to_string());
+    let from = (!from.is_empty()).then_some(from);
     let (app, by) = match of {
-        FailedLogins::OfApp(app) => (Some(app), None),
-        FailedLogins::OfOtherApps => (None, None),
-        FailedLogins::OfMqttClients => (None, Some("mqtt_client")),
-        FailedLogins::OfBrokers => (None, Some("broker")),
-        FailedLogins::OfAdminApi => (None, Some("admin_api")),
+        LoginsOf::OfApp(app) => (Some(app), None),
+        LoginsOf::OfOtherApps => (None, None),
+        LoginsOf::OfMqttClients => (None, Some("mqtt_client")),
+        LoginsOf::OfBrokers => (None, Some("broker")),
+        LoginsOf::OfAdminApi => (None, Some("admin_api")),
     };
     info!(
         target: TARGET,
@@ -115,7 +119,9 @@ pub fn log_failed_logins(of: FailedLogins<'_>, count: u64, program: &str) {
         app = app.map(tracing::field::display),
         by,
         count,
+        from,
         program,
+        runbook = "logins-fail",
         "audit"
     );
 }

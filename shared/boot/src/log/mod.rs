@@ -4,13 +4,17 @@
 //!
 //! - `outage`: an outage of a server as one event, however many requests fail
 //! - `rate_limit`: bounds how often one place in the code is logged
+//! - `repeats`: lines that say the same again
 //! - `log_pause`: one line a minute for events that clients cause
 //! - `audit`: the log of audit events
+//! - `failed_logins`: failed logins until they are logged, with their addresses
 
 pub mod audit;
+pub mod failed_logins;
 pub mod log_pause;
 pub mod outage;
 mod rate_limit;
+mod repeats;
 
 use std::{
     borrow::Cow,
@@ -197,8 +201,8 @@ fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{CUT}", &text[..text.floor_char_boundary(max)]))
 }
 
-/// Writes message and fields of an event so that they stay on its line. Fields that say only how a
-/// span looks in a trace are left out.
+/// Writes message and fields of an event so that they stay on its line, the section of the runbook last.
+/// Fields that say only how a span looks in a trace are left out.
 struct OneLine;
 
 impl<'writer> FormatFields<'writer> for OneLine {
@@ -209,30 +213,41 @@ impl<'writer> FormatFields<'writer> for OneLine {
     ) -> fmt::Result {
         let mut text = String::new();
         let mut visitor = DefaultFields::new().make_visitor(Writer::new(&mut text));
-        fields.record(&mut WithoutTraces(&mut visitor));
+        let mut fields_of_log = FieldsOfLog { visitor: &mut visitor, runbook: None };
+        fields.record(&mut fields_of_log);
+        let runbook = fields_of_log.runbook;
         visitor.finish()?;
+        if let Some(anchor) = runbook {
+            text.push_str(" runbook=");
+            text.push_str(&anchor);
+        }
         writer.write_str(&terminal::line(&shortened(&text, MAX_LINE)))
     }
 }
 
-/// Passes on all fields but those for traces.
-struct WithoutTraces<'a>(&'a mut dyn Visit);
+/// Passes on all fields but those for traces, and keeps the section of the runbook, which ends the line.
+struct FieldsOfLog<'a> {
+    visitor: &'a mut dyn Visit,
+    runbook: Option<String>,
+}
 
-impl Visit for WithoutTraces<'_> {
+impl Visit for FieldsOfLog<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if !field.name().starts_with("otel.") {
-            self.0.record_debug(field, value);
+            self.visitor.record_debug(field, value);
         }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if !field.name().starts_with("otel.") {
-            self.0.record_str(field, value);
+        if field.name() == "runbook" {
+            self.runbook = Some(value.to_owned());
+        } else if !field.name().starts_with("otel.") {
+            self.visitor.record_str(field, value);
         }
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.0.record_error(field, value);
+        self.visitor.record_error(field, value);
     }
 }
 

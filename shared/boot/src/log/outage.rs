@@ -6,8 +6,10 @@
 //! that failed is still waiting to be made again ([`Outage::wait`]), and, for a program that refuses
 //! what fails in place of waiting, if nothing has failed for [`QUIET`].
 //!
-//! A server that cannot be reached may come back and then refuse for another reason. So an outage is
-//! one event for each kind of failure: the first of each kind is logged as a warning.
+//! The checks of [`Health`](crate::health) say that a server is down and when it is up again, with its
+//! address. What requests meet meanwhile is logged at `debug`. Only an outage that lasts longer than a
+//! check needs ([`UNSEEN`]), and in which a server was reached and did not do its work, is a warning: the
+//! checks may not see it. That is one line for each kind of failure, and one when it is over.
 
 use std::{
     sync::{
@@ -22,6 +24,13 @@ use tokio::time::Instant;
 /// The time without a failure after which an answer ends an outage
 /// ([`Outage::of_refused_requests`]).
 pub const QUIET: Duration = Duration::from_secs(10);
+
+/// The time after which failures are logged as a warning: the checks of the server would have failed by
+/// then, too.
+pub const UNSEEN: Duration = Duration::from_secs(5);
+
+/// The kinds of failures that the checks of a server always see: it cannot be reached.
+const SEEN_BY_CHECKS: [&str; 3] = ["unreachable", "unavailable", "blocked"];
 
 /// The outage of one server, as the requests to it show it. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +59,7 @@ struct Current {
     /// The time of the first answer after the last failure.
     answered: Option<Instant>,
     failed: u64,
-    /// The kinds of its failures; there are few.
+    /// The kinds of failures that were logged; there are few.
     kinds: Vec<&'static str>,
 }
 
@@ -65,6 +74,8 @@ pub struct Ended {
     pub lasted: Duration,
     /// The number of failures, in the unit of [`Outage::failed`].
     pub failed: u64,
+    /// True if a failure was logged as a warning.
+    pub was_said: bool,
 }
 
 impl Outage {
@@ -74,9 +85,9 @@ impl Outage {
         Self(Arc::new(Shared { quiet: QUIET, ..Shared::default() }))
     }
 
-    /// Notes that a request failed in a way of this kind, and `count` pieces of work with it. True if it is
-    /// the first of its kind in an outage: only that is to be logged as a warning
-    /// ([`log_failure`](crate::log_failure)).
+    /// Notes that a request failed in a way of this kind, and `count` pieces of work with it. Returns true if
+    /// that is to be logged as a warning ([`log_failure`](crate::log_failure)): the outage lasts, the checks
+    /// may not see it, and nothing of this kind was logged in it.
     pub fn failed(&self, count: usize, kind: &'static str) -> bool {
         let (mut state, now) = (self.state(), Instant::now());
         let current = state.current.get_or_insert_with(|| Current {
@@ -86,14 +97,15 @@ impl Outage {
             failed: 0,
             kinds: Vec::new(),
         });
-        let is_first = !current.kinds.contains(&kind);
-        if is_first {
+        let lasts = now.saturating_duration_since(current.began) >= UNSEEN;
+        let is_news = lasts && !SEEN_BY_CHECKS.contains(&kind) && !current.kinds.contains(&kind);
+        if is_news {
             current.kinds.push(kind);
         }
         (current.last_failure, current.answered) = (now, None);
         current.failed = current.failed.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
         self.0.is_on.store(true, Ordering::Relaxed);
-        is_first
+        is_news
     }
 
     /// Notes that a request was answered. Returns the outage that ends with it, which is to be
@@ -109,7 +121,11 @@ impl Outage {
         if is_waited_for || now - current.last_failure < self.0.quiet {
             return None;
         }
-        let ended = Ended { lasted: answered - current.began, failed: current.failed };
+        let ended = Ended {
+            lasted: answered - current.began,
+            failed: current.failed,
+            was_said: !current.kinds.is_empty(),
+        };
         state.current = None;
         self.0.is_on.store(false, Ordering::Relaxed);
         Some(ended)
@@ -148,16 +164,29 @@ impl Ended {
     }
 }
 
-/// Logs a failure: as a warning if it is the first of its kind in an outage (the first argument, what
-/// [`Outage::failed`] returned), else at `debug`. The other arguments are those of
+/// Logs a failure: as a warning if it is to be said (the first argument, what [`Outage::failed`] returned),
+/// else at `debug`. The other arguments are those of
 /// `tracing::warn!`.
 ///
 /// [`Outage::failed`]: crate::outage::Outage::failed
 #[macro_export]
 macro_rules! log_failure {
-    ($is_first:expr, $($event:tt)+) => {
-        if $is_first {
+    ($is_news:expr, $($event:tt)+) => {
+        if $is_news {
             ::tracing::warn!($($event)+);
+        } else {
+            ::tracing::debug!($($event)+);
+        }
+    };
+}
+
+/// Logs the end of an outage ([`Ended`]): at `info` if its beginning was logged as a warning, else at
+/// `debug`. The other arguments are those of `tracing::info!`.
+#[macro_export]
+macro_rules! log_end_of_outage {
+    ($ended:expr, $($event:tt)+) => {
+        if $ended.was_said {
+            ::tracing::info!($($event)+);
         } else {
             ::tracing::debug!($($event)+);
         }
@@ -171,7 +200,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const AWAY: &str = "away";
+    const AWAY: &str = "late";
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_begins_with_the_first_failure_and_ends_when_the_last_that_waits_is_answered()
@@ -179,15 +208,15 @@ mod tests {
         let outage = Outage::default();
         assert_eq!(outage.answered(), None, "there is none");
         let (first, second) = (outage.wait(), outage.wait());
-        assert_eq!([outage.failed(1, AWAY), outage.failed(1, AWAY)], [true, false]);
+        assert_eq!([outage.failed(1, AWAY), outage.failed(1, AWAY)], [false, false]);
         advance(SECOND).await;
         assert_eq!(outage.answered(), None, "two wait");
         assert_eq!(first.answered(), None, "another waits");
         assert!(!outage.failed(1, AWAY));
         advance(SECOND).await;
-        assert_eq!(second.answered(), Some(Ended { lasted: 2 * SECOND, failed: 3 }));
+        let ended = Ended { lasted: 2 * SECOND, failed: 3, was_said: false };
+        assert_eq!(second.answered(), Some(ended));
         assert_eq!(outage.answered(), None, "it has ended");
-        assert!(outage.failed(1, AWAY), "the next one begins");
     }
 
     #[tokio::test(start_paused = true)]
@@ -213,17 +242,23 @@ mod tests {
         assert_eq!(begun, 1);
         advance(QUIET).await;
         // The last failure was followed by an answer one second later.
-        assert_eq!(outage.answered(), Some(Ended { lasted: 100 * SECOND, failed: 200 }));
+        assert_eq!(
+            outage.answered(),
+            Some(Ended { lasted: 100 * SECOND, failed: 200, was_said: true })
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_of_another_kind_is_told_once_in_the_outage_that_it_is_part_of() {
+    async fn what_lasts_and_no_check_sees_is_told_once_for_each_kind() {
         let outage = Outage::of_refused_requests();
-        let told =
-            ["away", "away", "refused", "away", "refused"].map(|kind| outage.failed(1, kind));
-        assert_eq!(told, [true, false, true, false, false]);
+        let tell = |kinds: [&'static str; 4]| kinds.map(|kind| outage.failed(1, kind));
+        let kinds = ["unreachable", "late", "late", "refused"];
+        assert_eq!(tell(kinds), [false; 4], "a check that fails soon says it");
+        advance(UNSEEN).await;
+        assert_eq!(tell(kinds), [false, true, false, true]);
         advance(QUIET).await;
-        assert_eq!(outage.answered().unwrap().failed, 5);
-        assert!(outage.failed(1, "refused"), "the next outage begins");
+        let ended = outage.answered().unwrap();
+        assert_eq!((ended.failed, ended.was_said), (8, true));
+        assert!(!outage.failed(1, "late"), "the next outage begins");
     }
 }

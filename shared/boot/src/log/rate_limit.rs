@@ -1,15 +1,17 @@
 //! Bounds how often one place in the code is logged, so that no client can fill the log with
 //! repeats.
 //!
-//! Each callsite gets [`LINES`] lines per [`WINDOW`]. Further events are counted, and one line at the end
-//! of the window says how many there were. Audit events are never suppressed, and neither are debug and
-//! trace events, which an operator has to ask for.
+//! A line that says the same as one before within the same span is counted ([`Repeats`]). Lines that differ
+//! are bounded too: each callsite gets [`LINES`] lines per [`WINDOW`]. Further events are counted, and one line at the end
+//! of the window says how many there were. Audit events and changes of [`health`](crate::health) are never
+//! suppressed, and neither are debug and trace events, which an operator has to ask for.
 //!
 //! A thread writes the counts: an attack that ends leaves no later event to report it with.
 
 use std::{
     collections::HashMap,
-    fmt,
+    fmt::{self, Write as _},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     thread,
     time::{Duration, Instant},
@@ -21,22 +23,41 @@ use tracing::{
     field::{Field, Visit},
     span::{Attributes, Id, Record},
 };
-use tracing_subscriber::{Layer, layer::Context};
+use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
 
-use crate::audit;
+use super::repeats::{Counted, Repeats};
+use crate::{audit, health::spoken};
 
 /// Lines that one callsite may log per [`WINDOW`].
 const LINES: u64 = 20;
 /// The time for which lines are counted.
 const WINDOW: Duration = Duration::from_secs(10);
+/// The most of a line that is kept for the count of its repeats, in bytes.
+const SAID: usize = 300;
 /// Callsites that are told apart. A program has some hundreds; all further ones share a count.
 const CALLSITES: usize = 4096;
 
 /// Suppresses what a callsite logs too often.
 #[derive(Debug, Default, Clone)]
-pub(super) struct RateLimit(Arc<Mutex<Callsites>>);
+pub(super) struct RateLimit(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    started: Instant,
+    callsites: Callsites,
+    repeats: Repeats,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { started: Instant::now(), callsites: HashMap::new(), repeats: Repeats::default() }
+    }
+}
 
 type Callsites = HashMap<Key, Count>;
+
+/// The target of the changes of health, each of which is news.
+const HEALTH: &str = "push_boot::health";
 
 /// The events that are counted together. Libraries that use the crate `log` share one callsite per level, so their
 /// events are told apart by module.
@@ -80,12 +101,22 @@ impl RateLimit {
     }
 
     /// Counts an event. Returns true if it is to be logged.
-    fn admit(&self, event: &Event<'_>, now: Instant) -> bool {
+    fn admit(&self, event: &Event<'_>, span: Option<Id>, now: Instant) -> bool {
         let metadata = event.metadata();
-        if *metadata.level() > Level::INFO || metadata.target() == audit::TARGET {
+        if *metadata.level() > Level::INFO || [audit::TARGET, HEALTH].contains(&metadata.target()) {
             return true;
         }
-        let mut callsites = lock(&self.0);
+        let mut said = Said::default();
+        event.record(&mut said);
+        let mut hasher = DefaultHasher::new();
+        (metadata.callsite(), &said.0, span).hash(&mut hasher);
+        let mut state = lock(&self.0);
+        let since_start = now.saturating_duration_since(state.started);
+        let (hash, level) = (hasher.finish(), *metadata.level());
+        if !state.repeats.is_new(hash, level, || said.shortened(), since_start) {
+            return false;
+        }
+        let callsites = &mut state.callsites;
         let mut key = key_of(event);
         if callsites.len() >= CALLSITES && !callsites.contains_key(&key) {
             key = Key::Others;
@@ -130,20 +161,50 @@ fn take_suppressed(callsites: &mut Callsites, now: Instant) -> Vec<Suppressed> {
     .collect()
 }
 
-fn report(callsites: &Weak<Mutex<Callsites>>) {
+fn report(state: &Weak<Mutex<State>>) {
     loop {
         thread::park_timeout(WINDOW);
-        let Some(callsites) = callsites.upgrade() else { return };
+        let Some(state) = state.upgrade() else { return };
         // Logged without the lock, which admitting these lines takes again.
-        let suppressed = take_suppressed(&mut lock(&callsites), Instant::now());
+        let (suppressed, counted) = {
+            let (mut state, now) = (lock(&state), Instant::now());
+            let since_start = now.saturating_duration_since(state.started);
+            (take_suppressed(&mut state.callsites, now), state.repeats.take(since_start))
+        };
         for Suppressed { level, module, line, events } in suppressed {
-            tracing::warn!(%level, module, line, events, "similar log lines were suppressed");
+            tracing::info!(%level, module, line, events, "similar log lines were suppressed");
+        }
+        for Counted { level, text, times, within, ended } in counted {
+            let (within, end) = (spoken(within), if ended { ", and no more" } else { "" });
+            tracing::info!(%level, "repeated {times} times within {within}{end}: {text}");
         }
     }
 }
 
-fn lock(callsites: &Mutex<Callsites>) -> MutexGuard<'_, Callsites> {
-    callsites.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an event says: its message and its fields.
+#[derive(Default)]
+struct Said(String);
+
+impl Said {
+    /// Returns it cut to a length that a count of its repeats may take.
+    fn shortened(&self) -> String {
+        super::shortened(&self.0, SAID).into_owned()
+    }
+}
+
+impl Visit for Said {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let space = if self.0.is_empty() { "" } else { " " };
+        // Writing to a string cannot fail.
+        let _ = match field.name() {
+            "message" => write!(self.0, "{space}{value:?}"),
+            name => write!(self.0, "{space}{name}={value:?}"),
+        };
+    }
 }
 
 fn key_of(event: &Event<'_>) -> Key {
@@ -176,9 +237,14 @@ pub(super) struct Limited<L> {
     pub(super) limit: RateLimit,
 }
 
-impl<S: Subscriber, L: Layer<S>> Layer<S> for Limited<L> {
+impl<S, L> Layer<S> for Limited<L>
+where
+    S: Subscriber + for<'lookup> LookupSpan<'lookup>,
+    L: Layer<S>,
+{
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        if self.limit.admit(event, Instant::now()) {
+        let span = context.event_span(event).map(|span| span.id());
+        if self.limit.admit(event, span, Instant::now()) {
             self.layer.on_event(event, context);
         }
     }
@@ -236,14 +302,34 @@ mod tests {
         assert_eq!(count("asked for"), 500);
         assert_eq!(count("something else"), 1, "another callsite has lines of its own");
 
-        let mut callsites = lock(&limit.0);
-        assert!(take_suppressed(&mut callsites, Instant::now()).is_empty(), "the window is open");
+        let callsites = &mut lock(&limit.0).callsites;
+        assert!(take_suppressed(callsites, Instant::now()).is_empty(), "the window is open");
         let later = Instant::now() + WINDOW;
-        let suppressed = take_suppressed(&mut callsites, later);
+        let suppressed = take_suppressed(callsites, later);
         assert_eq!(suppressed.len(), 1, "{suppressed:?}");
         assert_eq!(suppressed[0].events, 500 - LINES);
         assert!(suppressed[0].module.contains("rate_limit"), "{suppressed:?}");
-        assert!(take_suppressed(&mut callsites, later + WINDOW).is_empty(), "reported once");
+        assert!(take_suppressed(callsites, later + WINDOW).is_empty(), "reported once");
+    }
+
+    #[test]
+    fn a_line_that_says_the_same_again_is_logged_once_and_counted() {
+        let (text, limit) = logged(|| {
+            for _ in 0..500 {
+                tracing::warn!(error = "too many open files", "cannot accept connections");
+            }
+            for span in 0..3 {
+                let message = tracing::info_span!("delivery", span);
+                message.in_scope(|| tracing::warn!("dead letter"));
+            }
+        });
+        let count = |what| text.lines().filter(|line| line.contains(what)).count();
+        assert_eq!(count("cannot accept"), 1, "{text}");
+        assert_eq!(count("dead letter"), 3, "each is of another message: {text}");
+        let later = Duration::from_mins(2);
+        let [counted] = lock(&limit.0).repeats.take(later).try_into().unwrap();
+        assert_eq!(counted.times, 499);
+        assert!(counted.text.starts_with("cannot accept connections error="), "{}", counted.text);
     }
 
     #[test]
@@ -269,9 +355,9 @@ mod tests {
             logged: LINES,
             suppressed: 0,
         };
-        lock(&limit.0).insert(key.clone(), count(now));
+        lock(&limit.0).callsites.insert(key.clone(), count(now));
         now += WINDOW;
-        assert!(take_suppressed(&mut lock(&limit.0), now).is_empty());
-        assert_eq!(lock(&limit.0)[&key].logged, LINES, "an event begins the next window");
+        assert!(take_suppressed(&mut lock(&limit.0).callsites, now).is_empty());
+        assert_eq!(lock(&limit.0).callsites[&key].logged, LINES, "an event begins the next window");
     }
 }

@@ -56,7 +56,11 @@ impl Answers {
         match text::encode(&mut out, registry) {
             Ok(()) => plain(StatusCode::OK, OPENMETRICS, out),
             Err(error) => {
-                tracing::warn!(%error, "the metrics cannot be written");
+                tracing::warn!(
+                    runbook = "the-log-tells-of-a-fault",
+                    %error,
+                    "the metrics cannot be written"
+                );
                 plain(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the metrics cannot be written\n")
             }
         }

@@ -75,6 +75,10 @@ fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!(%error, "an operations connection ended badly");
+        tracing::error!(
+            runbook = "the-log-tells-of-a-fault",
+            %error,
+            "an operations connection ended badly"
+        );
     }
 }

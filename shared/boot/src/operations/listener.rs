@@ -62,7 +62,11 @@ impl Operations {
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.serving).await {
-            tracing::error!(%error, "the operations listener failed");
+            tracing::error!(
+                runbook = "the-log-tells-of-a-fault",
+                %error,
+                "the operations listener failed"
+            );
         }
     }
 }
@@ -91,7 +95,11 @@ async fn serve(listener: TcpListener, answers: Arc<Answers>, stop: CancellationT
                     tokio::task::yield_now().await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the operations listener cannot accept");
+                    tracing::warn!(
+                        runbook = "open-files-run-low",
+                        %error,
+                        "the operations listener cannot accept"
+                    );
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

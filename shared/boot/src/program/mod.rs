@@ -180,6 +180,11 @@ impl Start {
         self.service.presence = Some(presence);
     }
 
+    /// The address of the operations listener, with the actual port if the setting says 0.
+    pub fn ops_address(&self) -> SocketAddr {
+        self.service.ops_address
+    }
+
     /// Publishes the metrics. From now on the program is ready while its parts work.
     pub fn complete(self) -> Service {
         let Self { mut registry, health, stores, presence: _, mut service } = self;
@@ -207,11 +212,6 @@ pub struct Service {
 }
 
 impl Service {
-    /// The address of the operations listener, with the actual port if the setting says 0.
-    pub fn ops_address(&self) -> SocketAddr {
-        self.ops_address
-    }
-
     /// Cancelled when the program is to stop.
     pub fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
@@ -279,7 +279,11 @@ impl Service {
         let mut failures = failures.into_iter().chain(ended.err());
         let first = failures.next();
         for other in failures {
-            error!(error = format!("{other:#}"), "a part of the program failed, too");
+            error!(
+                runbook = "the-log-tells-of-a-fault",
+                error = format!("{other:#}"),
+                "a part of the program failed, too"
+            );
         }
         first.map_or(Ok(()), Err)
     }

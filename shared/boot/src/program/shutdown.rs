@@ -24,7 +24,11 @@ pub fn on_signal() -> CancellationToken {
             });
         }
         Err(error) => {
-            warn!(%error, "cannot watch for signals, stopping");
+            warn!(
+                runbook = "a-program-is-down",
+                %error,
+                "cannot watch for signals, stopping"
+            );
             token.cancel();
         }
     }

@@ -139,7 +139,13 @@ impl FailureLog {
             Ok(()) => info!(%collector, lost, "the collector takes spans again"),
             Err(error) => {
                 let error: &(dyn std::error::Error + 'static) = &error;
-                warn!(%collector, lost, error, "the collector does not take spans");
+                warn!(
+                    runbook = "traces-do-not-arrive",
+                    %collector,
+                    lost,
+                    error,
+                    "the collector does not take spans"
+                );
             }
         }
     }

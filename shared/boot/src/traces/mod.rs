@@ -140,7 +140,10 @@ impl Traces {
         if timeout(FLUSH_TIME, &mut task).await.is_err() {
             task.abort();
             let spans = counts.not_sent();
-            warn!(spans, "the collector has not taken the last spans in time");
+            warn!(
+                runbook = "traces-do-not-arrive",
+                spans, "the collector has not taken the last spans in time"
+            );
         }
     }
 }

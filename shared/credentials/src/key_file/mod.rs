@@ -319,6 +319,7 @@ impl<K: StoredKeys> StoredKeyFile<K> {
                 let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
                 if state.unusable.replace(found.clone()) != Some(found) {
                     warn!(
+                        runbook = "keys-or-certificates-cannot-be-read",
                         error = &error as &dyn std::error::Error,
                         "the keys of the {} file stay as they were read before",
                         K::WORDS.name

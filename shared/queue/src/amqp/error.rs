@@ -74,7 +74,47 @@ pub(super) enum AmqpError {
     SessionOver,
 }
 
+/// Logs the end of a session: at `debug` if the connection broke, which the checks of the program say, else
+/// as a warning.
+macro_rules! log_lost {
+    ($error:expr, $($event:tt)+) => {
+        if $error.is_of_connection() {
+            tracing::debug!($($event)+);
+        } else {
+            tracing::warn!($($event)+);
+        }
+    };
+}
+pub(super) use log_lost;
+
 impl AmqpError {
+    /// Returns true if there is no connection: each program checks that and says it.
+    pub(super) fn is_of_connection(&self) -> bool {
+        match self {
+            Self::Broken(error) => match error.kind() {
+                ErrorKind::ProtocolError(error) => {
+                    *error.kind() == AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED)
+                }
+                _ => true,
+            },
+            Self::Io(_)
+            | Self::Tls(_)
+            | Self::OtherProtocol
+            | Self::Blocked(_)
+            | Self::Late(_)
+            | Self::SessionOver => true,
+            Self::Settings(_)
+            | Self::NoHost
+            | Self::TlsFiles(_)
+            | Self::Cancelled
+            | Self::Starved
+            | Self::Mismatch { .. }
+            | Self::NotConfirming
+            | Self::InDoubt
+            | Self::Nacked => false,
+        }
+    }
+
     /// The same error, or what TLS says of it if TLS is its cause.
     pub(super) fn or_tls(self) -> Self {
         TlsFailure::of(&self).map_or(self, Self::Tls)

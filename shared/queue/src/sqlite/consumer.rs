@@ -103,7 +103,13 @@ impl SqliteConsumer {
                 Err(error) if error.is_permanent() => return Err(error.into()),
                 Err(error) => {
                     let lane = self.lane.name();
-                    tracing::warn!(lane, %error, cause = ?error, "cannot consume, trying again");
+                    tracing::warn!(
+                        runbook = "a-store-is-unreachable-or-refuses-writes",
+                        lane,
+                        %error,
+                        cause = ?error,
+                        "cannot consume, trying again"
+                    );
                     sleep(self.shared.settings.retry_after).await;
                 }
             }

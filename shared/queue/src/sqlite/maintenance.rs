@@ -26,11 +26,21 @@ pub(super) async fn run(shared: Arc<Shared>) {
             _ = heartbeat.tick() => beat(&shared, &mut monitor).await,
         };
         if let Err(error) = done {
-            tracing::warn!(%error, cause = ?error, "leases could not be kept, trying again");
+            tracing::warn!(
+                runbook = "a-store-is-unreachable-or-refuses-writes",
+                %error,
+                cause = ?error,
+                "leases could not be kept, trying again"
+            );
         }
     }
     if let Err(error) = leave(&shared).await {
-        tracing::warn!(%error, cause = ?error, "deliveries come back only when their lease ends");
+        tracing::warn!(
+            runbook = "a-store-is-unreachable-or-refuses-writes",
+            %error,
+            cause = ?error,
+            "deliveries come back only when their lease ends"
+        );
     }
 }
 
@@ -43,7 +53,12 @@ async fn beat(shared: &Shared, monitor: &mut HeartbeatMonitor) -> Result<(), Sto
         let release = move |sql: &_| leases::release(sql, holder, Some(beat));
         let taken = shared.database.write(release).await?;
         if taken > 0 {
-            tracing::warn!(holder, deliveries = taken, "a holder died, its deliveries are back");
+            tracing::warn!(
+                runbook = "a-store-is-unreachable-or-refuses-writes",
+                holder,
+                deliveries = taken,
+                "a holder died, its deliveries are back"
+            );
             shared.wake_all();
         }
     }

@@ -240,7 +240,11 @@ impl Queue for SqliteQueue {
         if let Some(task) = task
             && let Err(error) = task.await
         {
-            tracing::error!(%error, "the task that keeps the queue's leases failed");
+            tracing::error!(
+                runbook = "the-log-tells-of-a-fault",
+                %error,
+                "the task that keeps the queue's leases failed"
+            );
         }
         self.shared.database.close().await;
     }

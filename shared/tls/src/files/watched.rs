@@ -66,6 +66,7 @@ impl<T> Watched<T> {
                 tracing::info!(files = ?self.paths, "changed certificate files are in use");
             }
             Err(error) => tracing::warn!(
+                runbook = "keys-or-certificates-cannot-be-read",
                 files = ?self.paths,
                 error = &error as &dyn std::error::Error,
                 "changed certificate files cannot be used; the certificates from before stay in use"

@@ -209,7 +209,13 @@ impl Devices for SqliteIndex {
             let target = |id| match find(sql, app, id, read) {
                 Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
                 Err(StoreError::Unreadable(what)) => {
-                    warn!(app = %app_id, client_id = %id, what, "a named device is left out");
+                    warn!(
+                        runbook = "stored-records-cannot-be-read",
+                        app = %app_id,
+                        client_id = %id,
+                        what,
+                        "a named device is left out"
+                    );
                     Ok(Err(NoTarget::Unreadable))
                 }
                 Err(error) => Err(error),

@@ -295,7 +295,10 @@ fn scan_slots<T>(
             Ok(taken) => scanned.items.extend(taken),
             Err(StoreError::Unreadable(what)) => {
                 let slot = found.slot().ok();
-                warn!(slot, what, "a device whose record cannot be read");
+                warn!(
+                    runbook = "stored-records-cannot-be-read",
+                    slot, what, "a device whose record cannot be read"
+                );
                 scanned.unreadable += 1;
             }
             Err(error) => return Err(error),

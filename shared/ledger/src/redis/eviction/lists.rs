@@ -155,8 +155,8 @@ impl RedisLedger {
         }
         for (list, element) in invalid {
             warn!(
-                list,
-                "an element that is no name of a ledger page is removed from a list of pages"
+                runbook = "stored-records-cannot-be-read",
+                list, "an element that is no name of a ledger page is removed from a list of pages"
             );
             self.remove_listed(&list, &element).await?;
         }

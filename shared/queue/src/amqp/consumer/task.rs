@@ -9,7 +9,6 @@
 //! declares it again.
 
 use std::{
-    mem,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -34,7 +33,7 @@ use crate::{
     Lane, QueueError,
     amqp::{
         connection::{Dialer, Link, ReconnectBackoff},
-        error::{AmqpError, within},
+        error::{AmqpError, log_lost, within},
         topology::ready_count,
     },
     counts::HeadAge,
@@ -92,7 +91,13 @@ impl ConsumeTask {
             let Err(error) = ended else {
                 return self.shut_down(session).await;
             };
-            tracing::warn!(lane, error = with_causes(&error), "a consumer's session was lost");
+            log_lost!(
+                error,
+                lane,
+                runbook = "messages-wait-too-long",
+                error = with_causes(&error),
+                "a consumer's session was lost"
+            );
             drop(session);
             self.backoff.session_lasted(since.elapsed());
             match self.reopen().await {
@@ -154,7 +159,7 @@ impl ConsumeTask {
     /// help.
     async fn reopen(&mut self) -> Option<Session> {
         let stop = self.stop.clone();
-        let (lane, mut is_first) = (self.lane.name(), true);
+        let lane = self.lane.name();
         let mut stop = pin!(stop.cancelled());
         loop {
             let pause = self.backoff.pause(rand::random());
@@ -169,7 +174,7 @@ impl ConsumeTask {
             };
             match opened {
                 Ok(session) => {
-                    tracing::info!(lane, "the consumer is back");
+                    tracing::debug!(lane, "the consumer is back");
                     return Some(session);
                 }
                 Err(error @ AmqpError::Mismatch { .. }) => {
@@ -178,12 +183,9 @@ impl ConsumeTask {
                     return None;
                 }
                 Err(error) => {
+                    // A worker whose lane has no consumer says so by itself.
                     let error = with_causes(&error);
-                    if mem::take(&mut is_first) {
-                        tracing::warn!(lane, error, "cannot open a session to consume");
-                    } else {
-                        tracing::debug!(lane, error, "cannot open a session to consume yet");
-                    }
+                    tracing::debug!(lane, error, "cannot open a session to consume yet");
                 }
             }
         }

@@ -18,7 +18,7 @@
 //! which the connection was blocked does not count. Closing waits for the last confirms as long as
 //! one may take, and not at all while the connection is blocked.
 
-use std::{mem, pin::pin, sync::Arc, time::Instant};
+use std::{pin::pin, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
@@ -43,7 +43,7 @@ use crate::{
     QueueError,
     amqp::{
         connection::{Dialer, Link, ReconnectBackoff},
-        error::{AmqpError, within},
+        error::{AmqpError, log_lost, within},
         topology::Address,
     },
 };
@@ -101,7 +101,12 @@ impl PublishTask {
                 }
                 return;
             };
-            tracing::warn!(error = with_causes(&error), "the publishing connection was lost");
+            log_lost!(
+                error,
+                runbook = "rabbitmq-takes-no-messages",
+                error = with_causes(&error),
+                "the publishing connection was lost"
+            );
             drop(link);
             self.backoff.session_lasted(since.elapsed());
             match self.reopen(error).await {
@@ -116,7 +121,6 @@ impl PublishTask {
 
     /// Opens a new connection, trying until it succeeds; `None` when closing.
     async fn reopen(&mut self, mut error: AmqpError) -> Option<Link> {
-        let mut is_first = true;
         loop {
             self.state.lost.send_replace(Some(error.clone()));
             let pause = sleep(self.backoff.pause(rand::random()));
@@ -131,16 +135,12 @@ impl PublishTask {
             let dialer = self.dialer.clone();
             match self.refuse_during(open(&dialer), &error).await? {
                 Ok(link) => {
-                    tracing::info!("the publishing connection is open again");
+                    tracing::debug!("the publishing connection is open again");
                     return Some(link);
                 }
                 Err(failure) => {
                     let cause = with_causes(&failure);
-                    if mem::take(&mut is_first) {
-                        tracing::warn!(error = cause, "cannot open a publishing connection");
-                    } else {
-                        tracing::debug!(error = cause, "cannot open a publishing connection yet");
-                    }
+                    tracing::debug!(error = cause, "cannot open a publishing connection yet");
                     error = failure;
                 }
             }
@@ -235,13 +235,14 @@ impl PublishTask {
         match event {
             Some(Event::Error(error)) => return Err(error.into()),
             Some(Event::ConnectionBlocked(reason)) => {
-                tracing::warn!(reason, "RabbitMQ takes no messages for now");
+                // The checks of the program say it.
+                tracing::debug!(reason, "RabbitMQ takes no messages for now");
                 in_flight.block();
                 self.announce(Some(reason.into()));
             }
             Some(Event::ConnectionUnblocked) => {
                 let for_ms = u64::try_from(in_flight.unblock().as_millis()).unwrap_or(u64::MAX);
-                tracing::info!(for_ms, "RabbitMQ takes messages again");
+                tracing::debug!(for_ms, "RabbitMQ takes messages again");
                 self.announce(None);
             }
             Some(_) => {}

@@ -90,7 +90,13 @@ async fn targets(
             Ok(found) => *target = Ok(Ok(found)),
             Err(IndexError::Corrupt(what)) if matches!(target, Ok(Err(_))) => {
                 let client = clients.get(index).map(tracing::field::display);
-                tracing::warn!(app = %app.id, client_id = client, what, "a named device is left out");
+                tracing::warn!(
+                    runbook = "stored-records-cannot-be-read",
+                    app = %app.id,
+                    client_id = client,
+                    what,
+                    "a named device is left out"
+                );
                 *target = Ok(Err(NoTarget::Unreadable));
             }
             Err(IndexError::Corrupt(_)) => {}

@@ -66,7 +66,11 @@ impl RedisIndex {
             Err(Undecided::Failed(error)) => return Err(error),
             Ok(decision) => return Ok(decision),
         }
-        warn!(app = %scope.app.id, "devices have attributes that the app's dictionary lost");
+        warn!(
+            runbook = "stored-records-cannot-be-read",
+            app = %scope.app.id,
+            "devices have attributes that the app's dictionary lost"
+        );
         let known = |criteria: Criteria| criteria.without_unknown();
         match self.decide_with(current, devices_read, &decide, known) {
             Ok(decision) => Ok(decision),

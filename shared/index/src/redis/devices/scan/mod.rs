@@ -129,7 +129,12 @@ impl RedisIndex {
             .collect();
         let lost = (codes.len() - items.len()) as u64;
         if lost > 0 {
-            warn!(%app, lost, "devices have attributes that the app's dictionary lost");
+            warn!(
+                runbook = "stored-records-cannot-be-read",
+                %app,
+                lost,
+                "devices have attributes that the app's dictionary lost"
+            );
         }
         Ok(Scanned { items, unreadable: unreadable + lost, next })
     }
@@ -179,7 +184,12 @@ impl RedisIndex {
             });
             let (found, unreadable) = found.await?;
             if unreadable > 0 {
-                warn!(app = %scope.app.id, unreadable, "devices whose records cannot be read");
+                warn!(
+                    runbook = "stored-records-cannot-be-read",
+                    app = %scope.app.id,
+                    unreadable,
+                    "devices whose records cannot be read"
+                );
             }
             scanned.items.extend(found);
             scanned.unreadable += unreadable;

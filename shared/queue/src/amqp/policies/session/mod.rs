@@ -203,7 +203,11 @@ impl Session {
         let was = announce.borrow().clone();
         if was != reason {
             match &reason {
-                Some(reason) => tracing::error!(reason = &**reason, "no pushes are taken"),
+                Some(reason) => tracing::error!(
+                    runbook = "rabbitmq-takes-no-messages",
+                    reason = &**reason,
+                    "no pushes are taken"
+                ),
                 None => tracing::info!("no policy of RabbitMQ drops messages any more"),
             }
             announce.send_replace(reason);

@@ -164,7 +164,11 @@ impl Session {
         let queues: Vec<&str> = topology.queues.iter().map(|queue| queue.name.as_str()).collect();
         let counts = self.count(&queues).await?;
         for (queue, _) in queues.iter().zip(counts).filter(|(_, count)| count.is_none()) {
-            tracing::warn!(queue, "a queue of the service was deleted, with what was in it");
+            tracing::warn!(
+                runbook = "rabbitmq-takes-no-messages",
+                queue,
+                "a queue of the service was deleted, with what was in it"
+            );
             findings.note(PolicyKey::Expires, (*queue).to_owned(), Instant::now());
             declare(&self.channel, &topology, self.bound()).await?;
         }
