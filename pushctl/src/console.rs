@@ -129,11 +129,11 @@ pub async fn run(
     };
     let ingest_url = "$PUSH_SERVER".to_owned();
     let pages = PageParts { ingest: settings.ingest, ingest_url, mqtt: None };
-    let mut service = start.complete();
     let (address, scheme) = (listener.local_addr()?, listener.scheme());
+    info!(admin = %address, ops = %start.ops_address(), "console started");
+    let mut service = start.complete();
     let console = Console::new(listener, parts, pages)?;
     service.run(Stage::Requests, "the admin API", |stop| console.run(stop));
-    info!(admin = %address, ops = %service.ops_address(), "console started");
     out.note(format_args!("console on {scheme}://{address}; stop with Ctrl-C"));
     service.until_stopped().await
 }

@@ -149,11 +149,13 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             device::listen::run(args, broker, logins, out).await
         }
         Command::AdminKey(command) => {
-            let index = match command.makes_store() {
+            let (index, note) = match command.makes_store() {
                 true => index_or_make(&urls, data_dir).await?,
-                false => index(&urls).await?,
+                false => (index(&urls).await?, None),
             };
-            admin_key::run(command, &*index, &actor, out).await
+            admin_key::run(command, &*index, &actor, out).await?;
+            note.into_iter().for_each(|note| out.note(note));
+            Ok(())
         }
         Command::App(command) => {
             let (index, note) = match command.makes_store() {

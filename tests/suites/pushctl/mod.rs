@@ -18,5 +18,5 @@ mod redirect;
 mod secrets;
 mod settings;
 mod standalone;
-mod support;
+pub(crate) mod support;
 mod version;
