@@ -1,12 +1,17 @@
 //! Style sheet, scripts and pictures, inside the program. Their names hold a digest of their content, so a
 //! browser keeps them for good and never mixes two versions.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::{
+    io::{self, Write as _},
+    sync::LazyLock,
+};
 
 use axum::{
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest as _, Sha256};
 
 /// The files: name, media type, content.
@@ -37,15 +42,37 @@ pub(crate) fn path(name: &str) -> String {
     format!("/assets/{}/{name}", *VERSION)
 }
 
-/// Answers a request for a file.
-pub(crate) fn answer(version: &str, name: &str) -> Response {
-    let file = FILES.iter().find(|file| file.0 == name && version == *VERSION);
-    let Some((_, media_type, content)) = file else {
+/// The files, compressed with gzip, in the same order.
+static COMPRESSED: LazyLock<Vec<Bytes>> = LazyLock::new(|| {
+    FILES.iter().map(|(_, _, content)| compressed(content).unwrap_or_default().into()).collect()
+});
+
+fn compressed(content: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(content)?;
+    encoder.finish()
+}
+
+/// Answers a request for a file; compressed if the client takes gzip.
+pub(crate) fn answer(version: &str, name: &str, request: &HeaderMap) -> Response {
+    let files = FILES.iter().zip(COMPRESSED.iter());
+    let mut named = files.filter(|(file, _)| file.0 == name && version == *VERSION);
+    let Some(((_, media_type, content), compressed)) = named.next() else {
         return StatusCode::NOT_FOUND.into_response();
     };
     let headers = [
         (header::CONTENT_TYPE, *media_type),
         (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
+        (header::VARY, "accept-encoding"),
     ];
-    (headers, Cow::Borrowed(*content)).into_response()
+    if takes_gzip(request) && !compressed.is_empty() {
+        return (headers, [(header::CONTENT_ENCODING, "gzip")], compressed.clone()).into_response();
+    }
+    (headers, *content).into_response()
+}
+
+fn takes_gzip(request: &HeaderMap) -> bool {
+    let accepted = request.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    let mut codings = accepted.unwrap_or_default().split(',').map(str::trim);
+    codings.any(|coding| coding == "gzip" || coding.starts_with("gzip;q=1"))
 }

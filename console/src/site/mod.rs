@@ -22,7 +22,9 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::{DefaultBodyLimit, Path},
+    http::HeaderMap,
     middleware::{from_fn, from_fn_with_state},
+    response::Response,
     routing::{get, post},
 };
 use push_credentials::DeviceCredentials;
@@ -118,6 +120,6 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .with_state(desk)
 }
 
-async fn asset(Path((version, name)): Path<(String, String)>) -> axum::response::Response {
-    assets::answer(&version, &name)
+async fn asset(Path((version, name)): Path<(String, String)>, headers: HeaderMap) -> Response {
+    assets::answer(&version, &name, &headers)
 }
