@@ -174,7 +174,11 @@ mod tests {
 
     #[test]
     fn null_is_told_from_absent() {
-        let most = |text: &str| parse::<Body>(text.as_bytes()).unwrap().most;
+        let most = |text: &str| {
+            let body = parse::<Body>(text.as_bytes()).unwrap();
+            assert_eq!(body.name, "a");
+            body.most
+        };
         assert_eq!(most(r#"{"name":"a"}"#), None);
         assert_eq!(most(r#"{"name":"a","most":null}"#), Some(None));
         assert_eq!(most(r#"{"name":"a","most":4}"#), Some(Some(4)));

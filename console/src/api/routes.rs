@@ -23,6 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Route {
     /// `GET` and so on.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare it with the description"))]
     pub(crate) method: Method,
     /// The path, with `{app_id}` for the app that it is about.
     pub(crate) path: &'static str,

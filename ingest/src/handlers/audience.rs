@@ -36,7 +36,7 @@ use crate::{
 /// The most audiences that are counted concurrently, of all apps. Each asks the index for one slice at a time.
 pub(super) const COUNTS_AT_ONCE: usize = 2;
 
-/// The time limit of a count: enough for about a hundred million devices.
+/// The time limit of a count, without the wait for its turn.
 const COUNT_TIME: Duration = Duration::from_secs(10);
 
 /// Answers how many devices a push would target.

@@ -1,7 +1,7 @@
 //! Counting an audience: how many devices a push would target, without sending it.
 //!
 //! A count goes through the slots of an app in slices, one after the other, and pauses now and then. Between two
-//! slices the index serves other callers, so a count is never in their way for longer than one slice takes. It reads no device's record, but the
+//! slices the index serves other callers, so they wait for one slice at most. No device's record is read, but the
 //! columns alone, at different times: devices that are registered, changed or removed meanwhile may be
 //! counted or not.
 
@@ -11,12 +11,11 @@ use push_model::{
     app::AppKey, audience::AudienceCounts, ids::ClientId, message::Audience, targeting::Targeting,
 };
 use push_store::IndexError;
-
 use tokio::time::sleep;
 
 use crate::Devices;
 
-/// The slots after which a count pauses. It thus looks at some 20 million slots a second at most.
+/// The slots after which a count pauses. It thus looks at some 30 million slots a second at most.
 const SLOTS_TO_PAUSE: u32 = 32 * 1024;
 
 /// The pause, in which the index serves others alone.

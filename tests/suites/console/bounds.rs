@@ -7,8 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::support::Console;
-use crate::pushctl::support::DEADLINE;
+use super::support::{Console, DEADLINE};
 
 const ME: &str = "/v1/admin/me";
 const WRONG: &str = "pak_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";

@@ -7,8 +7,7 @@ use push_queue::Lane;
 use push_tests::{eventually, service::request};
 use serde_json::{Value, json};
 
-use super::support::Console;
-use crate::pushctl::support::DEADLINE;
+use super::support::{Console, DEADLINE};
 
 const APPS: &str = "/v1/admin/apps";
 const NEWS: &str = "/v1/admin/apps/news";

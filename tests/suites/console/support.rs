@@ -16,6 +16,9 @@ use tempfile::TempDir;
 
 use super::description;
 
+/// Deadline of whatever must happen.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
 /// A program that serves the admin API on its engines.
 pub(crate) struct Console {
     pub(crate) program: Program,

@@ -95,7 +95,7 @@ impl<P: Provider> BatchDelivery<P> {
                         runbook = "the-log-tells-of-a-fault",
                         %error,
                         "a lane of a delivery failed"
-                    )
+                    );
                 }
             }
         }

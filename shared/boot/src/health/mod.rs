@@ -157,7 +157,7 @@ impl Health {
                 );
                 said = true;
             }
-            self.0.record(&name.name, PartState::Failed(why));
+            self.0.record(&name.name, PartState::Failed(why), false);
             if timeout(pause, self.0.stopping.cancelled()).await.is_ok() {
                 return Err(error);
             }
@@ -183,7 +183,7 @@ impl Health {
             loop {
                 let state = timeout(within, check()).await.unwrap_or_else(|_| unanswered(within));
                 let works = state.works();
-                if !Weak::upgrade(&inner).is_some_and(|inner| inner.record(&name, state)) {
+                if !Weak::upgrade(&inner).is_some_and(|inner| inner.record(&name, state, true)) {
                     return;
                 }
                 let until = Instant::now() + if works { interval } else { pause };
@@ -234,8 +234,8 @@ impl Inner {
         Report::of(parts, self.started_at, self.complete.get().is_some(), stopping)
     }
 
-    /// Notes what a check found, and logs what is new. Returns whether there is such a part.
-    fn record(&self, name: &str, state: PartState) -> bool {
+    /// Notes what a check found, and logs what is new if `is_said`. Returns whether there is such a part.
+    fn record(&self, name: &str, state: PartState, is_said: bool) -> bool {
         let now = Instant::now();
         let mut parts = self.parts();
         let up_since = |other| {
@@ -246,7 +246,8 @@ impl Inner {
         let explains = part.name.behind.and_then(up_since);
         let Some(part) = parts.iter_mut().find(|part| part.name.name == name) else { return false };
         part.record(state, now, UnixMillis::now());
-        let (news, name) = (part.news(explains, now), part.name.clone());
+        let news = if is_said { part.news(explains, now) } else { None };
+        let name = part.name.clone();
         drop(parts);
         if self.stopping.is_cancelled() {
             // The program closes its parts.
@@ -257,6 +258,7 @@ impl Inner {
             Some(Change::Down(why)) => warn!(part, runbook, "{said} is down: {why}"),
             Some(Change::Partly(why)) => warn!(part, runbook, "{said} works only in part: {why}"),
             Some(Change::Up(after)) => info!(part, "{said} is up again after {}", spoken(after)),
+            Some(Change::Reached(after)) => info!(part, "{said} is up after {}", spoken(after)),
             None => {}
         }
         self.say_ready();

@@ -53,16 +53,23 @@ pub(super) enum Change {
     Partly(String),
     /// It works as before, after it did not for this long.
     Up(Duration),
+    /// It works for the first time, this long after the first check.
+    Reached(Duration),
 }
 
 /// An outage of a part.
 #[derive(Debug)]
 struct Trouble {
     since: Instant,
+    /// True if it has not worked before.
+    at_start: bool,
     /// True if the log says that the part is down, false if it says that it works partly. None if it
     /// says neither yet.
     said_down: Option<bool>,
 }
+
+/// Time that a part may take at the start before the log says that it is awaited.
+const START: Duration = Duration::from_secs(3);
 
 /// One part of a program.
 #[derive(Debug)]
@@ -99,14 +106,14 @@ impl Part {
 
     /// Notes what a check found.
     pub(super) fn record(&mut self, state: PartState, now: Instant, at: UnixMillis) {
-        let before = self.status();
+        let (before, at_start) = (self.status(), !self.has_worked);
         self.has_worked |= state.works();
         self.checked = Some((now, at));
         if state == PartState::Ok {
             self.up_since.get_or_insert(now);
         } else {
             self.up_since = None;
-            self.trouble.get_or_insert(Trouble { since: now, said_down: None });
+            self.trouble.get_or_insert(Trouble { since: now, at_start, said_down: None });
         }
         self.last = Some(state);
         if before != self.status() {
@@ -129,11 +136,16 @@ impl Part {
         let trouble = self.trouble.as_mut()?;
         let why = match self.last.as_ref()? {
             PartState::Ok => {
-                let Trouble { since, said_down } = self.trouble.take()?;
-                return said_down.map(|_| Change::Up(now.saturating_duration_since(since)));
+                let Trouble { since, at_start, said_down } = self.trouble.take()?;
+                let after = now.saturating_duration_since(since);
+                let up = if at_start { Change::Reached(after) } else { Change::Up(after) };
+                return said_down.map(|_| up);
             }
-            // Awaited since the start, which `/readyz` tells.
-            PartState::Failed(_) if !self.has_worked => return None,
+            PartState::Failed(_)
+                if !self.has_worked && now.saturating_duration_since(trouble.since) < START =>
+            {
+                return None;
+            }
             PartState::Degraded(why) | PartState::Failed(why) => why,
         };
         if let Some(other) = explains {

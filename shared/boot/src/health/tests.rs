@@ -194,6 +194,9 @@ fn an_outage_is_said_once_when_it_begins_and_once_when_it_ends_with_its_length()
         [None, down(), None, None, up(3), None]
     );
     assert_eq!(said(&[failed(), ok.clone(), ok.clone()], alone), [None, None, None], "a start");
+    let at_start = [failed(), failed(), failed(), failed(), failed(), ok.clone()];
+    let reached = Some(Change::Reached(Duration::from_secs(5)));
+    assert_eq!(said(&at_start, alone), [None, None, None, down(), None, reached]);
     let in_part = Some(Change::Partly("one of two".to_owned()));
     assert_eq!(
         said(&[ok.clone(), partly(), partly(), failed(), partly(), ok], alone),
