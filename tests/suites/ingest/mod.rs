@@ -4,7 +4,6 @@
 mod answers;
 mod batch_requests;
 mod devices;
-mod fields;
 mod http2;
 mod limits;
 mod message_list;
