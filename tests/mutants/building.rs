@@ -67,34 +67,28 @@ pub(crate) async fn build<'a>(
     target: &Path,
     tests: impl Iterator<Item = &'a Test>,
 ) -> Result<Programs, Failure> {
-    let (mut units, mut targets, mut services) = (false, BTreeSet::new(), false);
+    let (mut packages, mut suites) = (BTreeSet::new(), BTreeSet::new());
     for test in tests {
         match test {
-            Test::Unit { .. } => units = true,
-            Test::Exhaustive | Test::Random => {
-                targets.insert(SIMULATION);
-            }
-            Test::Suite { name, .. } => {
-                services = true;
-                targets.insert(program_of(name));
-            }
+            Test::Unit { package, .. } => _ = packages.insert(package.as_str()),
+            Test::Exhaustive | Test::Random => _ = packages.insert("push-simulation"),
+            Test::Suite { name, .. } => _ = suites.insert(program_of(name)),
         }
     }
-    let targets: Vec<&str> = targets.into_iter().flat_map(|target| ["--test", target]).collect();
     let mut programs = Programs::default();
-    // `--workspace`: features are resolved as for all other tests, so that no crate of the registry
-    // is built twice.
-    if units {
-        let arguments = ["test", "--no-run", "--workspace", "--lib"];
-        programs.add(cargo(tree, target, &arguments, &[]).await?)?;
+    if !packages.is_empty() {
+        // Others of the workspace need not be built. With the last one, the crates of the registry have the
+        // same features as in a build of all, so that none of them is built twice.
+        packages.extend(["push-simulation", "push-libfuzzer"]);
+        let packages = packages.into_iter().flat_map(|package| ["--package", package]);
+        let arguments = ["test", "--no-run", "--lib", "--test", SIMULATION];
+        programs.add(cargo(tree, target, &arguments, &packages.collect::<Vec<_>>()).await?)?;
     }
-    if services {
+    if !suites.is_empty() {
+        let suites: Vec<&str> = suites.into_iter().flat_map(|suite| ["--test", suite]).collect();
         let [ingest, worker, tool] = ["ingest", "fanout-worker", "pushctl"];
         let arguments = ["build", "--workspace", "--bin", ingest, "--bin", worker, "--bin", tool];
-        programs.add(cargo(tree, target, &arguments, &targets).await?)?;
-    } else if !targets.is_empty() {
-        let arguments = ["test", "--no-run", "--workspace"];
-        programs.add(cargo(tree, target, &arguments, &targets).await?)?;
+        programs.add(cargo(tree, target, &arguments, &suites).await?)?;
     }
     programs.put_beside_services(&finished(target))?;
     Ok(programs)

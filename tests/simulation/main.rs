@@ -50,7 +50,7 @@ use std::{
 };
 
 /// The number of random schedules, unless `PUSH_SIM_SCHEDULES` gives another one.
-const SCHEDULES: u64 = 20_000;
+const SCHEDULES: u64 = 10_000;
 /// A run ends after this many failures.
 const FAILURES: usize = 5;
 

@@ -121,6 +121,11 @@ impl Service {
         .await
     }
 
+    /// Ends the worker in the middle of its work.
+    pub(crate) fn abandon(self) {
+        self.worker.abort();
+    }
+
     /// Stops the worker.
     pub(crate) async fn end(self) {
         self.stop.cancel();

@@ -126,7 +126,8 @@ async fn broadcast(broadcast: Broadcast) -> Duration {
     let answering = tries.iter().filter(|(client, _)| !client.ends_with("007"));
     let repeated = answering.filter(|(client, tries)| **tries != expected(client));
     assert_eq!(repeated.count(), 0, "no device that was sent to is sent to again");
-    service.end().await;
+    // A stop would wait for the silent devices.
+    service.abandon();
     took
 }
 

@@ -49,8 +49,8 @@ pub use self::{
     },
     error::{Step, Unreachable, Why},
     exchange::{Answer, Exchange, NotProcessed, Unanswered},
-    origin::{Origin, Owner},
-    shared::{Counts, Jitter, Limits, PoolKey},
+    origin::{Origin, Owner, PoolKey},
+    shared::{Counts, Jitter, Limits},
 };
 
 /// The time in which [`Outbound::close`] still takes answers. A service closes its connections after

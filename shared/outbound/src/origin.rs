@@ -21,6 +21,11 @@ pub struct Origin {
     port: u16,
 }
 
+/// Keeps requests to one origin on connections of their own: those with equal keys share them. APNs
+/// wants the teams apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct PoolKey(pub String);
+
 /// The one who chose where a request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {

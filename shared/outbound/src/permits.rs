@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::shared::PoolKey;
+use crate::origin::PoolKey;
 
 /// The connections of one kind of owner.
 #[derive(Debug)]

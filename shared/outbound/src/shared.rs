@@ -18,7 +18,7 @@ use crate::{
     connection::End,
     error::{Step, Unreachable, Why},
     exchange::NotProcessed,
-    origin::{Origin, Owner},
+    origin::{Origin, Owner, PoolKey},
     permits::{Permit, Permits},
     pool::Pool,
 };
@@ -28,11 +28,6 @@ const PERMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// Gives a number from 0 to 1 for the jitter of pauses.
 pub type Jitter = Arc<dyn Fn() -> f64 + Send + Sync>;
-
-/// Keeps requests to one origin on connections of their own: those with equal keys share them. APNs
-/// wants the teams apart.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct PoolKey(pub String);
 
 /// Bounds of the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, num::NonZeroU16};
 
-use rmqtt_codec::v5::PublishAckReason;
-
 /// Behaviour of the broker. By default it acknowledges everything immediately.
 #[derive(Debug, Clone)]
 pub struct Behaviour {
@@ -29,8 +27,6 @@ pub enum OnPublish {
     Ignore,
     /// The connection is closed, after the acknowledgements of earlier messages were sent.
     Close,
-    /// It is acknowledged with this reason code, after the messages before it.
-    Answer(PublishAckReason),
 }
 
 impl Default for Behaviour {

@@ -5,9 +5,7 @@ use std::{collections::VecDeque, num::NonZeroU16, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use rmqtt_codec::{
     types::Publish,
-    v5::{
-        Codec, ConnectAck, Disconnect, DisconnectReasonCode, Packet, PublishAck, PublishAckReason,
-    },
+    v5::{Codec, ConnectAck, Disconnect, DisconnectReasonCode, Packet, PublishAck},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -36,14 +34,10 @@ pub(super) struct Connection {
     /// Messages without an acknowledgement, those included that never get one.
     in_flight: usize,
     receive_maximum: usize,
-    session: Option<Session>,
     /// The last payload and the message id in it. The payloads of a broadcast are all the same, so
     /// most need not be parsed.
     last: (Bytes, String),
 }
-
-/// Counts as an open session of the broker until it is dropped.
-struct Session(Arc<Shared>);
 
 impl Connection {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
@@ -56,7 +50,6 @@ impl Connection {
             reserved: None,
             in_flight: 0,
             receive_maximum: usize::MAX,
-            session: None,
             last: (Bytes::new(), String::new()),
         }
     }
@@ -105,7 +98,6 @@ impl Connection {
     fn open_session(&mut self) -> Result<(), End> {
         let receive_max = self.shared.behaviour.borrow().receive_maximum;
         self.receive_maximum = receive_max.get().into();
-        self.session = Some(Session::open(&self.shared));
         self.send(Packet::ConnectAck(Box::new(ConnectAck { receive_max, ..ConnectAck::default() })))
     }
 
@@ -125,14 +117,13 @@ impl Connection {
         match set {
             Some(OnPublish::Ignore) => {}
             Some(OnPublish::Close) => return Err(End),
-            Some(OnPublish::Answer(reason)) => self.queue_ack(packet_id, reason),
-            None => self.queue_ack(packet_id, PublishAckReason::Success),
+            None => self.queue_ack(packet_id),
         }
         Ok(())
     }
 
-    fn queue_ack(&mut self, packet_id: NonZeroU16, reason_code: PublishAckReason) {
-        self.pending_acks.push_back(PublishAck { packet_id, reason_code, ..PublishAck::default() });
+    fn queue_ack(&mut self, packet_id: NonZeroU16) {
+        self.pending_acks.push_back(PublishAck { packet_id, ..PublishAck::default() });
     }
 
     /// Sends the acknowledgements that may be sent now; returns the time of the next one.
@@ -170,21 +161,6 @@ impl Connection {
 
     fn send(&mut self, packet: Packet) -> Result<(), End> {
         self.codec.encode(packet, &mut self.output).map_err(|_| End)
-    }
-}
-
-impl Session {
-    fn open(shared: &Arc<Shared>) -> Self {
-        let mut record = shared.record();
-        record.sessions += 1;
-        record.sessions_so_far += 1;
-        Self(shared.clone())
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.0.record().sessions -= 1;
     }
 }
 

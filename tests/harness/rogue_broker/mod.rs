@@ -23,7 +23,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use self::behaviour::{Behaviour, OnPublish};
 use self::{connection::Connection, pace::Pace, record::Record};
-pub use rmqtt_codec::v5::PublishAckReason;
 
 /// A broker that listens on a free port of loopback until it is dropped.
 #[derive(Debug)]
@@ -85,19 +84,9 @@ impl RogueBroker {
         self.shared.record().received
     }
 
-    /// Returns how many of them it has acknowledged, with any reason code.
+    /// Returns how many of them it has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.shared.record().acknowledged
-    }
-
-    /// Returns how many clients have a session now.
-    pub fn sessions(&self) -> usize {
-        self.shared.record().sessions
-    }
-
-    /// Returns how many sessions there have been, the open ones included.
-    pub fn sessions_so_far(&self) -> u64 {
-        self.shared.record().sessions_so_far
     }
 }
 

@@ -9,8 +9,6 @@ pub(super) struct Record {
     by_message: BTreeMap<String, BTreeMap<String, u32>>,
     pub(super) received: u64,
     pub(super) acknowledged: u64,
-    pub(super) sessions: usize,
-    pub(super) sessions_so_far: u64,
 }
 
 impl Record {

@@ -54,11 +54,6 @@ async fn while_redis_is_a_replica_pushes_wait_and_then_each_device_receives_one_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_redis_lacks_replicas_pushes_wait_and_then_each_device_receives_one_message() {
-    refused(Refusal::TooFewReplicas).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn while_redis_is_out_of_memory_pushes_wait_and_then_each_device_receives_one_message() {
     refused(Refusal::OutOfMemory).await;
 }
@@ -74,7 +69,7 @@ async fn while_rabbitmq_blocks_publishers_no_copies_pile_up() {
     let id = world.begin(600).await;
     amqp.control(&["set_vm_memory_high_watermark", "0"]).await.unwrap();
     // The length of the fault: longer than a publisher waits for one confirm.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     amqp.control(&["set_vm_memory_high_watermark", "0.9"]).await.unwrap();
     let ledger = world.stack.closed(&id).await;
     assert_eq!(ledger["sent"], 6000, "{ledger}");

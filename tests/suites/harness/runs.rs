@@ -72,16 +72,6 @@ async fn an_interrupted_run_leaves_nothing_behind() {
     run.leaves_nothing(&running).await;
 }
 
-#[tokio::test]
-async fn a_killed_run_leaves_nothing_behind() {
-    let mut run = Run::start(ASKABLE);
-    let running = run.start_all_servers().await;
-
-    run.process.kill();
-
-    run.leaves_nothing(&running).await;
-}
-
 /// A run of `test-servers`, with a folder for its temporary files.
 struct Run {
     process: Process,

@@ -5,7 +5,6 @@ mod answers;
 mod audience;
 mod batch_requests;
 mod devices;
-mod fields;
 mod http2;
 mod limits;
 mod message_list;

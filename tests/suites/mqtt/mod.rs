@@ -1,10 +1,8 @@
 //! The MQTT transport with real brokers: every behaviour on Mosquitto and on the embedded broker.
-//! `rogue_broker` has the behaviours that only a misbehaving broker shows.
 
 mod embedded;
 mod outage;
 mod program;
-mod rogue_broker;
 
 use std::{process::Stdio, time::Duration};
 

@@ -36,17 +36,6 @@ async fn an_account_that_was_replaced_or_removed_is_not_used_after_five_seconds(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_devices_that_wait_for_an_access_token_cause_one_request() {
-    let world = World::with_fcm(1000).await;
-    world.tokens.answer(|_, _| Reply::taken().after(Duration::from_secs(2)));
-    let _worker = world.worker(&[]).await;
-    let ledger = world.broadcast().await;
-    assert_eq!(ledger["sent"], 1000, "{ledger}");
-    assert_eq!(world.tokens.record().requests, 1);
-    one_copy_each(&world.fcm.record(), 1000);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_service_of_access_tokens_that_fails_is_not_stormed_and_no_device_fails() {
     let world = World::with_fcm(1000).await;
     world.tokens.answer(|_, _| Reply::answer(503, ""));

@@ -8,19 +8,6 @@ use tokio::time::Instant;
 use super::{World, everyone, one_copy_each};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_punishes_one_stream_too_many_is_sent_ten_thousand_without_one() {
-    let world = World::with_fcm(10_000).await;
-    world.fcm.behave(|wire| (wire.streams, wire.punishes) = (100, true));
-    let _worker = world.worker(&[]).await;
-    let ledger = world.broadcast().await;
-    assert_eq!(ledger["sent"], 10_000, "{ledger}");
-    let record = world.fcm.record();
-    assert_eq!(record.punished, 0);
-    assert!(record.connections <= 8, "{} connections", record.connections);
-    one_copy_each(&record, 10_000);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_streams_that_changes_during_a_broadcast_is_kept() {
     let world = World::with_fcm(4000).await;
     world.fcm.behave(|wire| (wire.streams, wire.punishes) = (100, true));

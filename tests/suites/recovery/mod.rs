@@ -8,14 +8,11 @@ mod rabbitmq;
 mod signals;
 mod workers;
 
-use std::time::Duration;
-
-use push_queue::amqp::queue_names;
 use push_tests::{
     broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
-    eventually, ledger_key_pattern,
-    servers::{Mosquitto, RabbitMq, Redis},
+    eventually, ledger_key_pattern, redis_url,
+    servers::Redis,
     stack::{APP, DEADLINE, Servers, Stack},
 };
 use serde_json::{Value, json};
@@ -25,28 +22,24 @@ const CROWD: usize = 40_000;
 /// Devices that listen by MQTT.
 const LISTENERS: usize = 20;
 
-/// Servers that a test may kill, the stack on them, and devices that listen.
+/// A stack, and devices that listen.
 struct World {
-    amqp: RabbitMq,
-    redis: Redis,
-    mqtt: Mosquitto,
     stack: Stack,
     devices: Devices,
 }
 
 impl World {
     async fn start() -> Self {
-        let (amqp, redis, mqtt) =
-            tokio::try_join!(RabbitMq::start(), Redis::start(), Mosquitto::start()).unwrap();
-        let servers = Servers { amqp: amqp.url(), redis: redis.url(), mqtt: mqtt.url() };
+        Self::on(Servers::shared()).await
+    }
+
+    /// Starts it on servers of which the test kills one.
+    async fn on(servers: Servers) -> Self {
+        let mqtt = servers.mqtt.clone();
         let stack = Stack::start(servers).await;
-        // RabbitMQ before 3.13 loses a queue whose name has not reached the disk.
-        for queue in queue_names(&stack.namespace).unwrap() {
-            amqp.wait_until_known_on_disk(&queue).await;
-        }
         let ids = stack.import_crowd(CROWD, LISTENERS).await;
-        let devices = Devices::listen(&mqtt.url(), APP, &ids).await;
-        Self { amqp, redis, mqtt, stack, devices }
+        let devices = Devices::listen(&mqtt, APP, &ids).await;
+        Self { stack, devices }
     }
 
     /// Recalls a message through `ingest`; returns the report at that instant.
@@ -97,7 +90,7 @@ async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_every_devi
     let _worker = world.stack.worker(&STEPS).await;
     let id = world.stack.begin_broadcast().await;
     // A fail-over loses the writes that the replica did not have yet in the same way.
-    let client = redis::Client::open(world.redis.url()).unwrap();
+    let client = redis::Client::open(redis_url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let keys: Vec<String> =
         redis::cmd("KEYS").arg(ledger_key_pattern(&id)).query_async(&mut connection).await.unwrap();
@@ -113,28 +106,17 @@ async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_every_devi
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_redis_pauses_a_broadcast_and_no_program_has_to_be_restarted() {
-    let mut world = World::start().await;
+    let mut redis = Redis::start().await.unwrap();
+    let world = World::on(Servers { redis: redis.url(), ..Servers::shared() }).await;
     let mut worker = world.stack.worker(&STEPS).await;
     let id = world.stack.begin_broadcast().await;
-    world.redis.kill();
+    redis.kill();
     // Known apps are served from memory meanwhile; accepted pushes wait in the queue.
     let (status, answer) = world.stack.try_push(&everyone()).await;
     assert_eq!(status, 200, "{answer}");
     let meanwhile = answer["result"]["message_id"].as_str().unwrap().to_owned();
-    world.redis.restart().await.unwrap();
+    redis.restart().await.unwrap();
     worker.wait_ready().await;
     world.judge(&id, 6).await;
     world.stack.closed(&meanwhile).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_mqtt_broker_puts_devices_off_until_it_thaws() {
-    let world = World::start().await;
-    let _worker = world.stack.worker(&STEPS).await;
-    let id = world.stack.begin_broadcast().await;
-    world.mqtt.freeze().unwrap();
-    // The length of the fault, not a wait for anything.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    world.mqtt.thaw().unwrap();
-    world.judge(&id, 6).await;
 }

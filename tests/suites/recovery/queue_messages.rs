@@ -130,7 +130,7 @@ async fn a_push_that_ends_its_worker_again_and_again_makes_no_dead_letters_of_ot
 }
 
 /// How long Redis is frozen. Each message is handed on about once a second meanwhile.
-const FROZEN: Duration = Duration::from_secs(40);
+const FROZEN: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pushes_that_are_handed_on_again_and_again_while_redis_is_frozen_are_sent_afterwards() {

@@ -3,28 +3,14 @@
 use std::fmt::Write as _;
 
 use push_tests::{
-    amqp_url,
     broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
-    eventually, redis_url,
-    servers::Mosquitto,
+    eventually,
+    servers::{Mosquitto, Redis},
     stack::{APP, DEADLINE, Servers, Stack},
 };
 
 use crate::recovery::World;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_worker_loses_nothing_and_repeats_at_most_a_batch_for_each_task_in_flight() {
-    let world = World::start().await;
-    let mut killed = world.stack.worker(&STEPS).await;
-    let id = world.stack.begin_broadcast().await;
-    killed.process().kill();
-    let before = world.stack.ledger(&id).await;
-    assert_eq!(before["state"], "sending", "{before}");
-    let _other = world.stack.worker(&STEPS).await;
-    // The worker had two tasks in flight and one envelope.
-    world.judge(&id, 3).await;
-}
 
 /// Devices of MQTT for which repeats are counted, and how often the worker is killed meanwhile.
 const COUNTED: usize = 30_000;
@@ -33,7 +19,7 @@ const KILLS: usize = 3;
 #[tokio::test(flavor = "multi_thread")]
 async fn over_all_devices_a_killed_worker_repeats_at_most_a_batch_for_each_task_it_had() {
     let mqtt = Mosquitto::start().await.unwrap();
-    let servers = Servers { amqp: amqp_url(), redis: redis_url(), mqtt: mqtt.url() };
+    let servers = Servers { mqtt: mqtt.url(), ..Servers::shared() };
     let stack = Stack::start(servers).await;
     let mut lines = String::new();
     for n in 0..COUNTED {
@@ -85,13 +71,14 @@ const MANY_PARTITIONS: [&str; 6] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_while_redis_is_frozen_waits_for_one_time_out_and_not_for_one_a_partition() {
-    let world = World::start().await;
+    let redis = Redis::start().await.unwrap();
+    let world = World::on(Servers { redis: redis.url(), ..Servers::shared() }).await;
     let worker = world.stack.worker(&MANY_PARTITIONS).await;
     let id = world.stack.begin_broadcast().await;
-    world.redis.freeze().unwrap();
+    redis.freeze().unwrap();
     let stopped = worker.stop().await;
     assert!(stopped.success() && stopped.log.contains("drained"), "{}", stopped.log);
-    world.redis.thaw().unwrap();
+    redis.thaw().unwrap();
     let _other = world.stack.worker(&STEPS).await;
     world.judge(&id, 16 + 1).await;
 }

@@ -38,8 +38,7 @@ use self::{
 use crate::{
     addresses::Permission,
     error::{Step, Unreachable, Why},
-    origin::{Host, Origin, Owner},
-    shared::PoolKey,
+    origin::{Host, Origin, Owner, PoolKey},
 };
 
 /// The protocols that a server is offered, the preferred one first.

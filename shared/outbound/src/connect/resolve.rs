@@ -8,9 +8,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     error::{Step, Unreachable, Why},
-    origin::Owner,
+    origin::{Owner, PoolKey},
     permits::Permits,
-    shared::PoolKey,
 };
 
 /// Lookups for tenants at a time. A lookup keeps a thread until the name servers answer, and a tenant
