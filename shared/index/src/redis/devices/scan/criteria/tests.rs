@@ -88,10 +88,11 @@ fn a_device_is_a_candidate_for_the_partitions_that_it_is_in_and_for_those_before
 
 #[test]
 fn a_tally_counts_devices_after_each_criterion_and_at_the_end_by_transport() {
-    use TransportKind::{Fcm, Mqtt};
+    use push_model::device::TransportKind::{Fcm, Mqtt};
     let table = |attribute| Table::of(attribute, vec![NO_MATCH, MATCH, NO_MATCH]);
     let criteria = criteria([table(Attribute::Country), table(Attribute::Brand)]);
-    let (mqtt, fcm) = (transport_byte(Mqtt, None), transport_byte(Fcm, Some(Mqtt)));
+    let [mqtt, fcm] = [Mqtt, Fcm].map(Carrier::first);
+    let (mqtt, fcm) = (carrier_byte(mqtt, None), carrier_byte(fcm, Some(mqtt)));
     // The second slot is free, and the last one is beyond the end of the second column.
     let transports = [mqtt, 0, fcm, mqtt, fcm];
     let tally = |countries: &[u16], brands: &[u16]| {
