@@ -46,8 +46,8 @@ impl LocalPushes {
     }
 
     /// Checks a push strictly, and answers it once it is published, or once it is checked if it is a dry
-    /// run.
-    pub async fn push(&self, app: &AppId, body: Bytes) -> LocalAnswer {
+    /// run. The ledger keeps `user` as the sender of a broadcast.
+    pub async fn push(&self, app: &AppId, user: &str, body: Bytes) -> LocalAnswer {
         let head = Head {
             method: Method::POST,
             peer: Ipv4Addr::LOCALHOST.into(),
@@ -65,7 +65,7 @@ impl LocalPushes {
             has_span: false,
         };
         let mut body = body_of(body);
-        let reply: Reply = self.handlers.push_locally(app, &head, &mut body).await;
+        let reply: Reply = self.handlers.push_locally(app, user, &head, &mut body).await;
         let (head, body) = reply.into_http2();
         LocalAnswer { status: head.status().as_u16(), body }
     }

@@ -60,12 +60,21 @@ pub(crate) fn funnel(message: &MessageView, now: UnixMillis) -> Markup {
                 dt { "Accepted" } dd { (ago(report.accepted_at, now)) }
                 @if let Some(at) = report.expires_at { dt { "Expires" } dd { (until(at, now)) } }
                 @if let Some(at) = report.recalled_at { dt { "Recalled" } dd { (ago(at, now)) } }
+                @if let Some(sender) = &report.sent_by { dt { "Sent by" } dd { (sender) } }
+                @if let Some(title) = &report.title { dt { "Title" } dd { (title) } }
                 @if let Some(pace) = message.pace { dt { "Pace" } dd { (number(pace.get().into())) " devices a second" } }
                 @for (reason, count) in &report.retried {
                     dt { "Tried again" } dd { (number(*count)) " times: " (plain(reason.name())) }
                 }
             }
         }
+        @if let Some(content) = &report.content {
+            section class="card" aria-labelledby="content" {
+                h2 id="content" { "Content" }
+                pre tabindex="0" { (serde_json::to_string_pretty(content).unwrap_or_default()) }
+            }
+        }
+        @if let Some(why) = &report.content_omitted { p class="note" { "The content was not kept: it is " (why) "." } }
     }
 }
 

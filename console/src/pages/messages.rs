@@ -39,7 +39,7 @@ pub(crate) fn view(
                 div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
                         thead { tr {
-                            th { "Message" } th { "State" } th { "Accepted" }
+                            th { "Message" } th { "Title" } th { "State" } th { "Accepted" }
                             th class="number" { "Targeted" } th class="number" { "Sent" }
                             th class="number" { "Failed" } th class="number" { "Pending" }
                         } }
@@ -47,6 +47,7 @@ pub(crate) fn view(
                             @for report in &page.messages {
                                 tr {
                                     td { a class="id" href={ "/messages/" (app) "/" (report.message_id) } { (report.message_id) } }
+                                    td { (report.title.as_deref().unwrap_or("–")) }
                                     td { (state_tag(report.state)) }
                                     td class="nowrap" { (ago(report.accepted_at, now)) }
                                     td class="number" { (number(report.targeted)) }

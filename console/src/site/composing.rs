@@ -21,6 +21,7 @@ use super::{
     reading::{Page, Who, no_device},
 };
 use crate::{
+    access::Caller,
     draft::Draft,
     pages::{
         self,
@@ -56,7 +57,7 @@ pub(super) async fn preview(
 ) -> Result<Markup, Failure> {
     let draft = Draft::new(fields);
     let app = desk.app(&visitor, draft.field("app")).await?.app_id;
-    let preview = desk.preview(&app, draft.request()).await;
+    let preview = desk.preview(&app, &visitor, draft.request()).await;
     Ok(beside(&app, &draft, &preview, &desk.server))
 }
 
@@ -68,7 +69,7 @@ pub(super) async fn review(
 ) -> Page {
     let draft = Draft::new(fields);
     let app = desk.app(&visitor, draft.field("app")).await?.app_id;
-    let preview = desk.preview(&app, draft.request()).await;
+    let preview = desk.preview(&app, &visitor, draft.request()).await;
     let content = if preview.refused.is_some() {
         let apps = desk.apps(&visitor).await?.into_iter().map(|app| app.app_id).collect::<Vec<_>>();
         view(&apps, &app, &draft, &preview, &desk.server)
@@ -111,7 +112,7 @@ pub(super) async fn send(
 ) -> Result<Response, Failure> {
     let app = desk.app(&visitor, &form.app).await?.app_id;
     let request = form.request()?;
-    let preview = desk.preview(&app, request.clone()).await;
+    let preview = desk.preview(&app, &visitor, request.clone()).await;
     if let Some(refused) = preview.refused {
         return Err(Failure::new(StatusCode::BAD_REQUEST, refused));
     }
@@ -119,7 +120,7 @@ pub(super) async fn send(
         let text = "The name of the app does not match: nothing was sent.";
         return Err(Failure::new(StatusCode::BAD_REQUEST, text));
     }
-    desk.send(&app, &request).await
+    desk.send(&app, &visitor, &request).await
 }
 
 /// Sends the content of a push to one device.
@@ -136,7 +137,7 @@ pub(super) async fn test(
     if let Some(fields) = request.as_object_mut() {
         fields.insert("condition".to_owned(), json!({ "type": 2, "client_ids": [client] }));
     }
-    desk.send(&app, &request).await
+    desk.send(&app, &visitor, &request).await
 }
 
 #[derive(Deserialize)]
@@ -159,17 +160,17 @@ pub(super) async fn test_device(
         "type": 1, "time_to_live": 600, "condition": { "type": 2, "client_ids": [client] },
         "notification": { "title": form.title, "desc": form.desc },
     });
-    desk.send(&app, &request).await
+    desk.send(&app, &visitor, &request).await
 }
 
 impl Desk {
     /// Checks a push without sending it, and counts whom it would reach.
-    async fn preview(&self, app: &AppId, request: Value) -> Preview {
+    async fn preview(&self, app: &AppId, visitor: &Caller, request: Value) -> Preview {
         let mut checked = request.clone();
         if let Some(fields) = checked.as_object_mut() {
             fields.insert("dry_run".to_owned(), json!(true));
         }
-        let (refused, warnings) = match self.push(app, &checked).await {
+        let (refused, warnings) = match self.push(app, visitor, &checked).await {
             Ok(answer) => (None, texts(&answer)),
             Err(error) => (Some(error), Vec::new()),
         };
@@ -180,16 +181,22 @@ impl Desk {
         Preview { request, refused, warnings, audience }
     }
 
-    async fn send(&self, app: &AppId, request: &Value) -> Result<Response, Failure> {
-        let answer = self.push(app, request).await;
+    async fn send(
+        &self,
+        app: &AppId,
+        visitor: &Caller,
+        request: &Value,
+    ) -> Result<Response, Failure> {
+        let answer = self.push(app, visitor, request).await;
         let answer = answer.map_err(|error| Failure::new(StatusCode::BAD_REQUEST, error))?;
         let id = answer.pointer("/result/message_id").and_then(Value::as_str).unwrap_or_default();
         Ok(Redirect::to(&format!("/messages/{app}/{id}")).into_response())
     }
 
     /// Hands a push to the checks of ingest. Returns the answer, or the text of the refusal.
-    async fn push(&self, app: &AppId, request: &Value) -> Result<Value, String> {
-        let answer = self.pushes.push(app, Bytes::from(request.to_string())).await;
+    async fn push(&self, app: &AppId, visitor: &Caller, request: &Value) -> Result<Value, String> {
+        let user = format!("console:{}", visitor.name());
+        let answer = self.pushes.push(app, &user, Bytes::from(request.to_string())).await;
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         if answer.status == 200 {
             return Ok(body);

@@ -52,7 +52,15 @@ pub(crate) struct Logins {
 pub(crate) struct Caller {
     pub(crate) app: AppId,
     pub(crate) cached: Arc<CachedApp>,
-    secret: VerifiedSecret,
+    proof: Proof,
+}
+
+/// Why a caller may act for an app.
+enum Proof {
+    /// A secret of the app.
+    Secret(VerifiedSecret),
+    /// This program vouches for a user with this name.
+    Program(String),
 }
 
 impl Caller {
@@ -61,8 +69,14 @@ impl Caller {
         AppKey::from(&self.cached.app)
     }
 
+    /// The name of the secret, or of the user for whom this program vouches.
     pub(crate) fn secret_name(&self) -> Option<&str> {
-        self.cached.app.all_secrets().nth(self.secret.position).map(|secret| secret.name)
+        match &self.proof {
+            Proof::Secret(secret) => {
+                self.cached.app.all_secrets().nth(secret.position).map(|secret| secret.name)
+            }
+            Proof::Program(user) => Some(user),
+        }
     }
 }
 
@@ -101,7 +115,7 @@ impl Logins {
         let secret = head.authorization.filter(|secret| !secret.is_empty());
         let secret = secret.ok_or(Rejection::SecretMissing)?;
         let (cached, secret) = self.login(&id, secret, scope, head.peer, now).await?;
-        Ok(Caller { app: id, cached, secret })
+        Ok(Caller { app: id, cached, proof: Proof::Secret(secret) })
     }
 
     /// Returns the app with this id, if the secret is one of its own and has this scope. `address` is the
@@ -184,11 +198,12 @@ impl Logins {
         self.apps.get(id, Instant::now(), || true).await
     }
 
-    /// Returns the app with this id, for a program that vouches for its user.
-    pub(crate) async fn of_program(&self, id: &AppId) -> Result<Arc<CachedApp>, Rejection> {
+    /// Returns a user of this program, which vouches for them, as a caller of the app with this id.
+    pub(crate) async fn vouch(&self, id: &AppId, user: &str) -> Result<Caller, Rejection> {
         let unavailable = Rejection::Unavailable("the device index is unavailable");
         let cached = self.app(id).await.map_err(|_| unavailable)?;
-        cached.ok_or(Rejection::SecretIllegal)
+        let cached = cached.ok_or(Rejection::SecretIllegal)?;
+        Ok(Caller { app: id.clone(), cached, proof: Proof::Program(user.to_owned()) })
     }
 
     pub(crate) fn apps(&self) -> impl Iterator<Item = Arc<CachedApp>> {

@@ -71,8 +71,8 @@ impl AudienceHandler {
         app: &AppId,
         body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
-        let cached = self.logins.of_program(app).await?;
-        success(&self.report(&cached, app, body).await?, None)
+        let caller = self.logins.vouch(app, "").await?;
+        success(&self.report(&caller.cached, app, body).await?, None)
     }
 
     async fn report(

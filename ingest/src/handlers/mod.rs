@@ -233,11 +233,12 @@ impl Handlers {
     pub(crate) async fn push_locally(
         &self,
         app: &AppId,
+        user: &str,
         head: &Head<'_>,
         body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
     ) -> Reply {
         let begun = Instant::now();
-        let answered = self.push.push_locally(app, head, &mut RequestBody::new(body)).await;
+        let answered = self.push.push_locally(app, user, head, &mut RequestBody::new(body)).await;
         self.counted(Route::PUSH, begun, answered)
     }
 

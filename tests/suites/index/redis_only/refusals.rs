@@ -65,6 +65,7 @@ fn new_entry() -> NewEntry {
         plan: None,
         claim: None,
         replaces: None,
+        broadcast: None,
     }
 }
 
