@@ -146,7 +146,7 @@ async fn the_name_of_its_secret_travels_with_a_broadcast_and_with_no_other_push(
     let mut secret = None;
     service
         .change_app(|app| {
-            secret = Some(add(app, "newsroom", [Scope::Push].into_iter().collect(), None))
+            secret = Some(add(app, "newsroom", [Scope::Push].into_iter().collect(), None));
         })
         .await;
     let secret = secret.unwrap();
