@@ -32,6 +32,7 @@ fn entry(unanswered: u32) -> Entry {
         targeted: 1,
         outcomes: Outcomes::default(),
         retried: BTreeMap::new(),
+        broadcast: None,
     }
 }
 
