@@ -49,7 +49,7 @@ use push_mqtt::MqttUrl;
 use push_tls::server::{Acceptor, AcceptorOptions, RELOAD_INTERVAL};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::warn;
+use tracing::{info, warn};
 
 use self::{
     admission::{Admission, AdmissionLimits},
@@ -69,7 +69,7 @@ pub use self::{
         refuse_in_clear,
     },
     store::StoreError,
-    websocket::{Origins, WebSockets},
+    websocket::{Origins, WEBSOCKET_PATH, WebSockets},
 };
 
 /// Connections to the devices' listener that have not logged in yet, in total and of one address.
@@ -187,7 +187,8 @@ impl Broker {
         let of_devices = Arrivals::new((Door::Devices, tls), of_devices, context.clone(), trusted);
         of_devices.register(registry);
         let websocket_address = websockets.as_ref().map(|(_, address)| *address);
-        if let Some((websockets, _)) = websockets {
+        if let Some((websockets, address)) = websockets {
+            info!(%address, path = WEBSOCKET_PATH, "MQTT over WebSocket is served");
             let arrivals = of_devices.over_websocket(origins);
             tokio::spawn(listener::accept(websockets, arrivals, context.clone()));
         }

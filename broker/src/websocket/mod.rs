@@ -27,8 +27,8 @@ use tokio::{
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tracing::debug;
 
-pub use self::origins::Origins;
 use self::stream::WebSocket;
+pub use self::{origins::Origins, request::WEBSOCKET_PATH};
 use crate::{
     admission::Admission,
     connection::{HANDSHAKE_TIMEOUT, Opened, serve},

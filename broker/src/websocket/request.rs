@@ -14,8 +14,8 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 use super::origins::Origins;
 
-/// The only path.
-const PATH: &str = "/mqtt";
+/// The path of MQTT over WebSocket.
+pub const WEBSOCKET_PATH: &str = "/mqtt";
 
 /// The name of MQTT, of any version, as a subprotocol (MQTT 5, section 6).
 const SUBPROTOCOL: &str = "mqtt";
@@ -60,7 +60,7 @@ pub(super) fn answer<B>(request: &Request<B>, origins: &Origins) -> Response<Str
 /// Returns the value of `Sec-WebSocket-Accept`.
 fn check<B>(request: &Request<B>, origins: &Origins) -> Result<HeaderValue, Refusal> {
     let fields = request.headers();
-    if request.uri().path() != PATH {
+    if request.uri().path() != WEBSOCKET_PATH {
         return Err(Refusal::Path);
     }
     if request.method() != Method::GET {

@@ -5,6 +5,7 @@ mod embedded;
 mod outage;
 mod program;
 mod rogue_broker;
+mod websocket;
 
 use std::{process::Stdio, time::Duration};
 
