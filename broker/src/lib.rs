@@ -11,6 +11,7 @@
 //! In the order in which a connection lives:
 //! - `proxies`: which client a proxied connection belongs to
 //! - `listener`, `admission`: who may connect, and how many
+//! - `websocket`: how a browser connects, and what it has of HTTP
 //! - `connection`: one connection from the first byte to the last
 //! - `authentication`, `device_logins`: who the client is
 //! - `login_log`: counts failed logins for the audit log
@@ -27,6 +28,7 @@ mod clocks;
 mod connection;
 mod context;
 mod device_logins;
+mod error;
 mod listener;
 mod login_log;
 mod metrics;
@@ -36,20 +38,18 @@ mod saving;
 mod sessions;
 mod settings;
 mod store;
+mod websocket;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
 use push_boot::proxy_protocol::TrustedProxies;
 use push_model::secret::Secret;
-use push_mqtt::{BadMqttUrl, MqttUrl};
-use push_tls::{
-    FileError,
-    server::{Acceptor, AcceptorOptions, RELOAD_INTERVAL},
-};
+use push_mqtt::MqttUrl;
+use push_tls::server::{Acceptor, AcceptorOptions, RELOAD_INTERVAL};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::warn;
+use tracing::{info, warn};
 
 use self::{
     admission::{Admission, AdmissionLimits},
@@ -63,11 +63,13 @@ use self::{
 pub use self::{
     authentication::{DeviceAuthenticator, Login, LoginRefusal, WORKER},
     device_logins::DeviceLogins,
+    error::BrokerError,
     settings::{
         BrokerArgs, BrokerSettings, LoginLogSettings, SavingSettings, WorkerDoorSettings,
         refuse_in_clear,
     },
     store::StoreError,
+    websocket::{Origins, WEBSOCKET_PATH, WebSockets},
 };
 
 /// Connections to the devices' listener that have not logged in yet, in total and of one address.
@@ -89,42 +91,12 @@ const TLS: AcceptorOptions = AcceptorOptions {
     reload_interval: RELOAD_INTERVAL,
 };
 
-/// The reasons for which a broker does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum BrokerError {
-    /// The address for devices is taken or does not belong to this machine.
-    #[error("cannot listen for devices on {address}: choose another address with --mqtt-listen")]
-    Listen {
-        /// The address from the settings.
-        address: SocketAddr,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// The address for workers is taken or does not belong to this machine.
-    #[error("cannot listen for workers on {address}")]
-    ListenForWorkers {
-        /// The address from the settings.
-        address: SocketAddr,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// The certificate cannot be used.
-    #[error("the certificate of the MQTT broker cannot be used")]
-    Certificate(#[from] FileError),
-    /// No URL can be made of the address for workers.
-    #[error("the address for workers makes no MQTT URL")]
-    WorkerUrl(#[from] BadMqttUrl),
-    /// The saved sessions cannot be used.
-    #[error("the saved sessions of the MQTT broker cannot be used")]
-    Store(#[from] StoreError),
-}
-
 /// A running broker. Dropping it stops it without saving its sessions.
 #[derive(Debug)]
 pub struct Broker {
     address: SocketAddr,
+    websocket_address: Option<SocketAddr>,
+    websockets: WebSockets,
     uses_tls: bool,
     worker_url: MqttUrl,
     saving: Option<Arc<Saving>>,
@@ -156,6 +128,10 @@ impl Broker {
         let listen = settings.listen;
         let (devices, address) =
             bind(listen).map_err(|source| BrokerError::Listen { address: listen, source })?;
+        let bind_websockets = |address| {
+            bind(address).map_err(|source| BrokerError::ListenForWebSockets { address, source })
+        };
+        let websockets = settings.websocket_listen.map(bind_websockets).transpose()?;
         let listen = settings.workers.listen;
         let (workers, worker_address) = bind(listen)
             .map_err(|source| BrokerError::ListenForWorkers { address: listen, source })?;
@@ -202,20 +178,53 @@ impl Broker {
         }
         tokio::spawn(login_log.clone().run(stop.clone()));
         let trusted = settings.trusted_proxies.clone();
+        let origins = settings.websocket_origins;
+        let of_pages = WebSockets {
+            admission: of_devices.clone(),
+            context: context.clone(),
+            origins: origins.clone(),
+        };
         let of_devices = Arrivals::new((Door::Devices, tls), of_devices, context.clone(), trusted);
         of_devices.register(registry);
+        let websocket_address = websockets.as_ref().map(|(_, address)| *address);
+        if let Some((websockets, address)) = websockets {
+            info!(%address, path = WEBSOCKET_PATH, "MQTT over WebSocket is served");
+            let arrivals = of_devices.over_websocket(origins);
+            tokio::spawn(listener::accept(websockets, arrivals, context.clone()));
+        }
         tokio::spawn(listener::accept(devices, of_devices, context.clone()));
         let none = TrustedProxies::default();
         let of_workers =
             Arrivals::new((Door::Worker, worker_tls), of_workers, context.clone(), none);
         tokio::spawn(listener::accept(workers, of_workers, context));
         let uses_tls = settings.tls.is_some();
-        Ok(Self { address, uses_tls, worker_url, saving, login_log, connections, stop })
+        Ok(Self {
+            address,
+            websocket_address,
+            websockets: of_pages,
+            uses_tls,
+            worker_url,
+            saving,
+            login_log,
+            connections,
+            stop,
+        })
     }
 
     /// The address where devices connect, with the actual port if the settings say 0.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address where devices connect over WebSocket, if the settings have one, with the actual port if
+    /// they say 0.
+    pub fn websocket_address(&self) -> Option<SocketAddr> {
+        self.websocket_address
+    }
+
+    /// The way to this broker for the WebSockets of another HTTP listener.
+    pub fn websockets(&self) -> &WebSockets {
+        &self.websockets
     }
 
     /// Returns true if devices connect with TLS.

@@ -15,6 +15,7 @@ use super::{
     admission::Admission,
     connection::{HANDSHAKE_TIMEOUT, Opened, secure_and_serve},
     context::{Context, Door},
+    websocket::Origins,
 };
 
 /// The bytes by which a PROXY header differs from a TLS handshake and from MQTT.
@@ -27,6 +28,8 @@ const MAX_ARRIVING: usize = 1024;
 pub(super) struct Arrivals {
     pub(super) door: Door,
     pub(super) tls: Option<Acceptor>,
+    /// The web pages that may connect, if the listener is one for WebSockets.
+    pub(super) origins: Option<Origins>,
     pub(super) admission: Arc<Admission>,
     pub(super) context: Arc<Context>,
     pub(super) trusted: TrustedProxies,
@@ -43,7 +46,13 @@ impl Arrivals {
         trusted: TrustedProxies,
     ) -> Self {
         let arriving = Arc::new(tokio::sync::Semaphore::new(MAX_ARRIVING));
-        Self { door, tls, admission, context, trusted, untrusted: Counter::default(), arriving }
+        let (origins, untrusted) = (None, Counter::default());
+        Self { door, tls, origins, admission, context, trusted, untrusted, arriving }
+    }
+
+    /// Returns the same clients at a listener for WebSockets. All bounds and counts are shared.
+    pub(super) fn over_websocket(&self, origins: Origins) -> Self {
+        Self { origins: Some(origins), ..self.clone() }
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
@@ -82,8 +91,8 @@ impl Arrivals {
                 let arrivals = self.clone();
                 self.context.connections.spawn(async move {
                     if is_known || !arrivals.is_untrusted_proxy(&stream, &opened).await {
-                        let Self { tls, context, .. } = arrivals;
-                        secure_and_serve(stream, tls, opened, context).await;
+                        let Self { tls, origins, context, .. } = arrivals;
+                        secure_and_serve(stream, tls, origins, opened, context).await;
                     }
                 });
             }

@@ -17,13 +17,20 @@ use push_boot::{
 use push_tls::server::TlsSettings;
 use tracing::debug;
 
-use super::connection::WORKER_PACKET;
+use super::{connection::WORKER_PACKET, websocket::Origins};
 
 settings! {
     /// Flags of the broker.
     pub struct BrokerArgs, "Embedded MQTT broker" => BrokerValues {
         /// Let devices connect to the embedded MQTT broker on this address
         mqtt_listen: SocketAddr = ["ADDRESS", "127.0.0.1:1883"] address;
+        /// Let devices also connect with MQTT over WebSocket on this address, at the path `/mqtt`, as browsers
+        /// must. It has the certificate, the bounds and the logins of --mqtt-listen
+        mqtt_ws_listen: Option<SocketAddr> = ["ADDRESS"] address;
+        /// Let web pages of these origins (`https://app.example.com,https://www.example.com`, or `*` for all)
+        /// connect over WebSocket. Pages of the address that they connect to may always, and so may
+        /// programs that name no origin
+        mqtt_ws_origins: Option<Origins> = ["ORIGINS"] Origins::parse;
         /// Use the certificate of this PEM file, with its chain, for the embedded MQTT broker. It is read
         /// again when the file changes. Devices then connect with TLS only
         mqtt_tls_cert: Option<String> = ["FILE"] text;
@@ -44,7 +51,11 @@ settings! {
 pub struct BrokerSettings {
     /// The address for devices.
     pub listen: SocketAddr,
-    /// The certificate at that address; without one, devices connect unencrypted.
+    /// The address for devices that connect over WebSocket, if there is one.
+    pub websocket_listen: Option<SocketAddr>,
+    /// The web pages that may connect over WebSocket.
+    pub websocket_origins: Origins,
+    /// The certificate at these addresses; without one, devices connect unencrypted.
     pub tls: Option<TlsSettings>,
     /// The proxies that may name the client of a connection.
     pub trusted_proxies: TrustedProxies,
@@ -133,6 +144,8 @@ impl Default for BrokerSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            websocket_listen: None,
+            websocket_origins: Origins::default(),
             tls: None,
             trusted_proxies: TrustedProxies::default(),
             connections: 100_000,
@@ -215,9 +228,14 @@ impl BrokerArgs {
         let (given, tls) = (given?, tls?);
         if !given.mqtt_in_clear && tls.is_none() {
             refuse_in_clear("--mqtt-listen", given.mqtt_listen, "tokens of devices", errors);
+            if let Some(listen) = given.mqtt_ws_listen {
+                refuse_in_clear("--mqtt-ws-listen", listen, "tokens of devices", errors);
+            }
         }
         Some(BrokerSettings {
             listen: given.mqtt_listen,
+            websocket_listen: given.mqtt_ws_listen,
+            websocket_origins: given.mqtt_ws_origins.unwrap_or_default(),
             tls,
             connections: given.mqtt_max_connections,
             address_connections: given.mqtt_max_connections_per_address,
@@ -274,10 +292,21 @@ mod tests {
             assert!(refused.contains("--mqtt-in-clear on"), "{refused}");
             let flags = ["--mqtt-listen", address, "--mqtt-in-clear", "on"];
             assert!(check(&flags).is_ok(), "{address}");
+            let refused = check(&["--mqtt-ws-listen", address]).unwrap_err();
+            assert!(refused.contains("--mqtt-ws-listen"), "{refused}");
         }
         for address in ["[::1]:1883", "[::ffff:127.0.0.1]:1883"] {
             assert!(check(&["--mqtt-listen", address]).is_ok(), "{address}");
         }
+    }
+
+    #[test]
+    fn browsers_connect_only_if_their_address_is_set() {
+        assert_eq!(check(&[]).unwrap().websocket_listen, None);
+        let set = check(&["--mqtt-ws-listen=[::1]:8083", "--mqtt-ws-origins=https://a.example"]);
+        assert_eq!(set.unwrap().websocket_listen, Some("[::1]:8083".parse().unwrap()));
+        let refused = check(&["--mqtt-ws-origins", "a.example"]).unwrap_err();
+        assert!(refused.contains("must be origins like https://app.example.com"), "{refused}");
     }
 
     #[test]

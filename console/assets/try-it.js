@@ -1,6 +1,6 @@
 // The page "Try it here": registers this browser as a device and shows what it receives.
 
-import { connect } from "./push.js";
+import { PushDevice } from "./push.mjs";
 
 const form = document.getElementById("try-it");
 const sending = document.getElementById("try-send");
@@ -38,7 +38,7 @@ const register = async () => {
   const response = await post("/try-it/register", { app: form.app.value, client: clientId() });
   device = await response.json();
   const scheme = location.protocol === "https:" ? "wss" : "ws";
-  device.mqtt.url = `${scheme}://${location.host}/mqtt`;
+  device.mqtt.websocket_url = `${scheme}://${location.host}/mqtt`;
   return device;
 };
 
@@ -60,23 +60,25 @@ const show = (message) => {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   say("Connecting…");
-  client?.close();
+  client?.stop();
   try {
     await register();
   } catch (error) {
     say(error.message, "bad");
     return;
   }
-  client = connect(device, {
-    renew: register,
+  client = new PushDevice({
+    login: device.mqtt,
+    renew: async () => (await register()).mqtt,
     onMessage: show,
-    onState: (now) => {
+    onState: (now, error) => {
       const up = now === "connected";
-      const text = up ? `Connected as ${device.client_id}.` : "The connection is away; trying again…";
-      say(text, up ? "good" : "warn");
+      const away = error ? `The connection is away: ${error.message}` : `The connection is ${now}.`;
+      say(up ? `Connected as ${device.client_id}.` : away, up ? "good" : "warn");
       sending.querySelector("button").disabled = !up;
     },
   });
+  client.start();
 });
 
 sending.addEventListener("submit", async (event) => {

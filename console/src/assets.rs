@@ -23,9 +23,9 @@ const FILES: [(&str, &str, &[u8]); 7] = [
     ("icon.svg", "image/svg+xml", include_bytes!("../assets/icon.svg")),
     ("try-it.js", "text/javascript; charset=utf-8", include_bytes!("../assets/try-it.js")),
     (
-        "push.js",
+        "push.mjs",
         "text/javascript; charset=utf-8",
-        include_bytes!("../../clients/javascript/push.js"),
+        include_bytes!("../../clients/javascript/push.mjs"),
     ),
 ];
 

@@ -31,6 +31,7 @@ mod site;
 
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
+use push_broker::WebSockets;
 use push_credentials::DeviceCredentials;
 use push_ingest::{LocalPushes, Settings as IngestSettings};
 use push_model::time::UnixMillis;
@@ -55,8 +56,17 @@ pub struct PageParts {
     pub ingest: IngestSettings,
     /// The URL of ingest, as a command on a page names it.
     pub ingest_url: String,
-    /// Issues the MQTT logins of browsers; none without a broker in this program.
-    pub mqtt: Option<DeviceCredentials>,
+    /// The way of browsers to the MQTT broker; none without a broker in this program.
+    pub mqtt: Option<Mqtt>,
+}
+
+/// The way of browsers to the MQTT broker in this program.
+#[derive(Debug)]
+pub struct Mqtt {
+    /// Issues their logins.
+    pub logins: DeviceCredentials,
+    /// Takes their connections.
+    pub websockets: WebSockets,
 }
 
 /// The admin API and the console, ready to serve.

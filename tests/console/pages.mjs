@@ -133,6 +133,16 @@ for (let tab = 0; tab < 20; tab += 1) {
 await page.keyboard.press("Enter");
 await page.waitForURL(`${origin}/audit`);
 
+// The browser as a device: it connects, and what is sent to it appears.
+await page.goto(`${origin}/try-it?app=${app}`);
+await page.click("button:has-text('Connect this browser')");
+await page.locator("#connection:has-text('Connected as')").waitFor({ timeout: 10_000 });
+const asked = Date.now();
+await page.click("button:has-text('Send a push')");
+await page.locator("#messages li:has-text('Sent from the console')").waitFor({ timeout: 10_000 });
+console.log(`a push reached the browser after ${Date.now() - asked} ms`);
+await page.screenshot({ path: join(pictures, "try-it-received.png"), fullPage: true });
+
 // Every page can be read without JavaScript.
 const plain = await watched({ storageState: state, javaScriptEnabled: false });
 const plainPage = await plain.newPage();

@@ -1,4 +1,4 @@
-//! One connection, from the first byte to the last: `secure` (TLS) and `handshake`, then the `conversation` of a
+//! One connection, from the first byte to the last: `secure` (TLS, WebSocket) and `handshake`, then the `conversation` of a
 //! `device` or a `worker`, over a `link` with its `output`, until its `end`.
 //!
 //! Permit and stream are dropped at its end even if the session continues, so an absent device costs no
@@ -51,7 +51,7 @@ pub(super) struct Opened {
 /// Serves a connection until it ends.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     stream: S,
-    opened: Opened,
+    opened: &Opened,
     context: Arc<Context>,
 ) {
     let Opened { peer, at, permit, door } = opened;
@@ -59,7 +59,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     let remaining = HANDSHAKE_TIMEOUT.saturating_sub(at.elapsed());
     let displaced = permit.displaced();
     let greeted = tokio::select! {
-        greeted = timeout(remaining, handshake::shake_hands(&mut link, door, &permit, &context)) => greeted,
+        greeted = timeout(remaining, handshake::shake_hands(&mut link, *door, permit, &context)) => greeted,
         () = context.stop.cancelled() => return,
         () = displaced.cancelled() => return debug!(%peer, "a newer MQTT connection takes its place"),
     };
@@ -73,7 +73,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
             permit.refused();
             debug!(%peer, cause = &error as &dyn std::error::Error, "MQTT connection refused");
             // Device logins are never right on the workers' listener, so failures there are not counted.
-            let counts = error.is_failed_login() && door == Door::Devices;
+            let counts = error.is_failed_login() && *door == Door::Devices;
             if counts && !permit.login_failed(Instant::now()) {
                 return;
             }

@@ -1,18 +1,28 @@
-//! The way of a connection to its first MQTT packet: the client speaks, and TLS is set up.
+//! The way of a connection to its first MQTT packet: the client speaks, TLS is set up, and a WebSocket is
+//! opened.
 
 use std::sync::Arc;
 
 use push_tls::server::Acceptor;
-use tokio::{net::TcpStream, time::timeout_at};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout_at,
+};
 use tracing::debug;
 
 use super::{HANDSHAKE_TIMEOUT, Opened, serve};
-use crate::context::Context;
+use crate::{
+    context::Context,
+    websocket::{Origins, upgrade_and_serve},
+};
 
-/// Serves a connection, after its TLS handshake if the listener has a certificate.
+/// Serves a connection, after its TLS handshake if the listener has a certificate, and over WebSocket if
+/// it has origins.
 pub(crate) async fn secure_and_serve(
     stream: TcpStream,
     tls: Option<Acceptor>,
+    origins: Option<Origins>,
     opened: Opened,
     context: Arc<Context>,
 ) {
@@ -33,7 +43,7 @@ pub(crate) async fn secure_and_serve(
         _ => return debug!(peer = %opened.peer, "an MQTT client has sent nothing"),
     }
     let Some(tls) = tls else {
-        return serve(stream, opened, context).await;
+        return carry(stream, origins, opened, context).await;
     };
     let handshake = tls.accept_noticing(stream, || opened.permit.client_greeted());
     let accepted = tokio::select! {
@@ -45,10 +55,20 @@ pub(crate) async fn secure_and_serve(
         return debug!(peer = %opened.peer, "no TLS handshake in time");
     };
     match accepted {
-        Ok(stream) => serve(stream, opened, context).await,
+        Ok(stream) => carry(stream, origins, opened, context).await,
         Err(error) => {
             let cause = &error as &dyn std::error::Error;
             debug!(peer = %opened.peer, cause, "MQTT connection refused");
         }
+    }
+}
+
+async fn carry<S>(stream: S, origins: Option<Origins>, opened: Opened, context: Arc<Context>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    match origins {
+        Some(origins) => upgrade_and_serve(stream, origins, opened, context).await,
+        None => serve(stream, &opened, context).await,
     }
 }

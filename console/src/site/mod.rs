@@ -27,12 +27,12 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
-use push_credentials::DeviceCredentials;
+use push_broker::WEBSOCKET_PATH;
 use push_ingest::LocalPushes;
 use push_model::admin_key::Role;
 
 pub(crate) use self::guard::Holder;
-use crate::{assets, core::Core, sampler::Sampler, sessions::Sessions};
+use crate::{Mqtt, assets, core::Core, sampler::Sampler, sessions::Sessions};
 
 /// The longest form, in bytes: a thousand client ids of the longest kind, percent-encoded.
 const LONGEST_FORM: usize = 512 * 1024;
@@ -45,7 +45,7 @@ pub(crate) struct Desk {
     pub(crate) sampler: Sampler,
     pub(crate) sessions: Sessions<Holder>,
     /// Issues the logins of browsers at the MQTT broker; none without a broker in this program.
-    pub(crate) mqtt: Option<DeviceCredentials>,
+    pub(crate) mqtt: Option<Mqtt>,
     /// The URL of ingest for the `curl` line.
     pub(crate) server: String,
     pub(crate) is_tls: bool,
@@ -111,7 +111,9 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route_layer(from_fn_with_state(Arc::clone(&desk), guard::signed_in));
     let open = Router::new()
         .route("/sign-in", get(signing::form).post(signing::sign_in))
-        .route("/assets/{version}/{name}", get(asset));
+        .route("/assets/{version}/{name}", get(asset))
+        // The login is in CONNECT, and in no cookie.
+        .route(WEBSOCKET_PATH, get(trying::connect));
     pages
         .merge(open)
         .layer(from_fn(guard::same_site))

@@ -1,12 +1,15 @@
 //! The browser as a device.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Extension, Form, Json,
-    extract::{Query, State},
+    body::Body,
+    extract::{Query, Request, State},
     http::StatusCode,
+    response::{IntoResponse as _, Response},
 };
+use hyper_util::rt::TokioIo;
 use push_model::{device::DeviceDraft, ids::ClientId};
 use push_operator::device::{self, AppLogins};
 use serde::Deserialize;
@@ -17,7 +20,10 @@ use super::{
     error::Failure,
     reading::{ListQuery, Page, Who, no_device},
 };
-use crate::pages::{self, layout::Section};
+use crate::{
+    pages::{self, layout::Section},
+    server::request::ClientAddress,
+};
 
 pub(super) async fn form(
     State(desk): State<Arc<Desk>>,
@@ -48,13 +54,32 @@ pub(super) async fn register(
     if !client.as_str().starts_with("browser-") {
         return Err(Failure::new(StatusCode::BAD_REQUEST, "a browser is named browser-…"));
     }
-    let Some(credentials) = &desk.mqtt else {
+    let Some(mqtt) = &desk.mqtt else {
         let text = "This program has no MQTT broker for browsers.";
         return Err(Failure::new(StatusCode::CONFLICT, text));
     };
     let index = &desk.core.parts.stores.index;
     device::put(&**index, &app, client.clone(), DeviceDraft::default()).await?;
-    let logins = AppLogins::of(&app, credentials.clone(), index).await?;
+    let logins = AppLogins::of(&app, mqtt.logins.clone(), index).await?;
     let login = logins.issue(&client).await?;
     Ok(Json(json!({ "client_id": client, "mqtt": login })))
+}
+
+/// Turns the connection of a browser into one of the MQTT broker.
+pub(super) async fn connect(
+    State(desk): State<Arc<Desk>>,
+    Extension(ClientAddress(address)): Extension<ClientAddress>,
+    mut request: Request,
+) -> Response {
+    let Some(mqtt) = &desk.mqtt else { return StatusCode::NOT_FOUND.into_response() };
+    let answer = mqtt.websockets.answer(&request);
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let (upgrade, websockets) = (hyper::upgrade::on(&mut request), mqtt.websockets.clone());
+        tokio::spawn(async move {
+            if let Ok(upgraded) = upgrade.await {
+                websockets.serve(TokioIo::new(upgraded), SocketAddr::new(address, 0));
+            }
+        });
+    }
+    answer.map(Body::from)
 }

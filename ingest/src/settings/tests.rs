@@ -109,8 +109,10 @@ fn brokers_may_ask_only_if_there_are_keys_that_tell_devices_apart() {
     let checked = |settings: &Settings, keys: Option<&str>| {
         let (key_file, token_ttl) = (keys.map(Into::into), Duration::from_secs(60));
         let mut errors = ConfigErrors::default();
-        settings
-            .check_device_keys(&CredentialSettings { key_file, token_ttl, url: None }, &mut errors);
+        settings.check_device_keys(
+            &CredentialSettings { key_file, token_ttl, url: None, websocket_url: None },
+            &mut errors,
+        );
         errors.finish(Some(())).map_err(|errors| errors.to_string())
     };
     let (without, with) = (check(&[]).unwrap(), check(&[&secret]).unwrap());

@@ -323,10 +323,14 @@ pub(crate) async fn print_login(
     out: Output,
 ) -> anyhow::Result<()> {
     let login = logins.issue(client).await?;
-    let MqttLogin { url, topic, client_id, username, password, expires_at } = &login;
-    let url = url.as_ref().map(|url| format!("url        {url}\n")).unwrap_or_default();
+    let MqttLogin { url, websocket_url, topic, client_id, username, password, expires_at } = &login;
+    let urls = [("url       ", url), ("websocket ", websocket_url)];
+    let urls: String = urls
+        .into_iter()
+        .filter_map(|(name, url)| Some(format!("{name} {}\n", url.as_ref()?)))
+        .collect();
     let text = format!(
-        "{url}topic      {topic}\nclient id  {client_id}\nusername   {username}\n\
+        "{urls}topic      {topic}\nclient id  {client_id}\nusername   {username}\n\
          password   {password}\nexpires    {expires_at}"
     );
     out.result(text, &login)

@@ -24,8 +24,10 @@ use push_boot::{
     seal::SealSettings,
     settings::ConfigErrors,
 };
-use push_broker::{Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings};
-use push_console::{Console, ConsoleArgs, ConsoleSettings, PageParts};
+use push_broker::{
+    Broker, BrokerArgs, BrokerSettings, DeviceLogins, LoginLogSettings, WEBSOCKET_PATH,
+};
+use push_console::{Console, ConsoleArgs, ConsoleSettings, Mqtt, PageParts};
 use push_fanout_worker::{Dependencies, WorkerArgs, WorkerSettings, readiness};
 use push_ingest::{IngestArgs, Listener, Settings as IngestSettings};
 use push_model::{secret::Secret, time::UnixMillis};
@@ -166,7 +168,7 @@ pub async fn run(
     let interval = settings.ingest.apps.activity_interval;
     settings.broker.login_log = LoginLogSettings { program: "standalone", interval };
     let (credentials, seal) = settings.credentials;
-    let device_url = credentials.url.clone();
+    let (device_url, websocket_url) = (credentials.url.clone(), credentials.websocket_url.clone());
     let credentials = credentials.open_or_create_in(data_dir)?;
     let seal = seal.open_or_create_in(data_dir)?;
 
@@ -178,7 +180,13 @@ pub async fn run(
     let scheme = if broker.uses_tls() { "mqtts" } else { "mqtt" };
     let devices_url: MqttUrl = format!("{scheme}://{}", reachable(broker.address())).parse()?;
     let told = (!broker.address().ip().is_unspecified()).then(|| devices_url.to_string());
-    let credentials = credentials.with_url(device_url.or(told).as_deref());
+    let of_pages = broker.websocket_address().filter(|address| !address.ip().is_unspecified());
+    let scheme = if broker.uses_tls() { "wss" } else { "ws" };
+    let websocket_url =
+        websocket_url.or_else(|| Some(format!("{scheme}://{}{WEBSOCKET_PATH}", of_pages?)));
+    let credentials = credentials
+        .with_url(device_url.or(told).as_deref())
+        .with_websocket_url(websocket_url.as_deref());
     settings.ingest.device_credentials = Some(credentials.clone());
     let clock = Arc::new(UnixMillis::now);
     let console = push_console::Parts {
@@ -216,7 +224,7 @@ pub async fn run(
     let pages = PageParts {
         ingest: settings.ingest.clone(),
         ingest_url: format!("{scheme}://{address}"),
-        mqtt: Some(credentials.clone()),
+        mqtt: Some(Mqtt { logins: credentials.clone(), websockets: broker.websockets().clone() }),
     };
     let (ops, dir) = (start.ops_address(), data_dir.display());
     info!(http = %address, mqtt = %devices_url, %ops, data_dir = %dir, "standalone started");

@@ -15,18 +15,25 @@ pub struct DeviceCredentials {
     keys: Arc<KeyFile>,
     token_ttl: Duration,
     url: Option<Arc<str>>,
+    websocket_url: Option<Arc<str>>,
 }
 
 impl DeviceCredentials {
     /// With these keys, for this long.
     pub fn new(keys: Arc<KeyFile>, token_ttl: Duration) -> Self {
-        Self { keys, token_ttl, url: None }
+        Self { keys, token_ttl, url: None, websocket_url: None }
     }
 
     /// Tells devices to connect to this URL.
     #[must_use]
     pub fn with_url(self, url: Option<&str>) -> Self {
         Self { url: url.map(Arc::from), ..self }
+    }
+
+    /// Tells devices that need WebSocket to connect to this URL.
+    #[must_use]
+    pub fn with_websocket_url(self, url: Option<&str>) -> Self {
+        Self { websocket_url: url.map(Arc::from), ..self }
     }
 
     /// The keys.
@@ -50,6 +57,7 @@ impl DeviceCredentials {
         let name = device.to_string();
         Ok(MqttLogin {
             url: self.url.clone(),
+            websocket_url: self.websocket_url.clone(),
             topic: device.topic(),
             client_id: name.clone(),
             username: name,
@@ -66,6 +74,9 @@ pub struct MqttLogin {
     /// The URL of the broker, if the operator has set one for devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<Arc<str>>,
+    /// The URL of the broker for MQTT over WebSocket, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub websocket_url: Option<Arc<str>>,
     /// The topic of its messages.
     pub topic: String,
     /// The MQTT client id.

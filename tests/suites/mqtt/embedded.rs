@@ -80,7 +80,7 @@ impl EmbeddedBroker {
         Self::start_with(BrokerSettings::default())
     }
 
-    fn start_with(settings: BrokerSettings) -> Self {
+    pub(super) fn start_with(settings: BrokerSettings) -> Self {
         Self::try_start(settings).unwrap()
     }
 
@@ -94,6 +94,14 @@ impl EmbeddedBroker {
 
     pub(crate) fn worker_url(&self) -> &MqttUrl {
         self.broker.worker_url()
+    }
+
+    pub(super) fn websocket_address(&self) -> SocketAddr {
+        self.broker.websocket_address().expect("it listens for WebSockets")
+    }
+
+    pub(super) async fn stop(self) {
+        self.broker.stop().await.unwrap();
     }
 
     pub(crate) fn device_address(&self) -> String {
@@ -122,7 +130,7 @@ impl EmbeddedBroker {
         url.with_login(&user, &self.token(app, name, ttl))
     }
 
-    fn metric(&self, name: &str) -> u64 {
+    pub(super) fn metric(&self, name: &str) -> u64 {
         let mut text = String::new();
         encode(&mut text, &self.metrics).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -3,6 +3,7 @@
 mod embedded;
 mod outage;
 mod program;
+mod websocket;
 
 use std::{process::Stdio, time::Duration};
 

@@ -106,7 +106,8 @@ impl TestBroker {
         let peer = SocketAddr::from(([10, 0, 0, 1], 1));
         let permit = self.admission.admit(peer.ip()).unwrap();
         let opened = Opened { peer, at: Instant::now(), permit, door: Door::Devices };
-        timeout(DEADLINE, serve(near, opened, self.context.clone())).await.unwrap();
+        timeout(DEADLINE, serve(near, &opened, self.context.clone())).await.unwrap();
+        drop(opened);
         let mut answer = Vec::new();
         far.read_to_end(&mut answer).await.unwrap();
         answer

@@ -32,6 +32,9 @@ settings! {
         /// Tell devices, in the answer to their registration, to connect to this URL: `mqtt://`, `mqtts://`,
         /// `ws://` or `wss://`. `standalone` tells them its own address unless it listens on all
         mqtt_device_url: Option<String> = ["URL"] device_url;
+        /// Tell browsers, in the same answer, to connect to this URL with MQTT over WebSocket: `ws://` or `wss://`,
+        /// with the path. `standalone` tells them that of its --mqtt-ws-listen unless it listens on all
+        mqtt_ws_device_url: Option<String> = ["URL"] websocket_url;
     }
 }
 
@@ -44,17 +47,19 @@ pub struct CredentialSettings {
     pub token_ttl: Duration,
     /// The URL of the broker for devices.
     pub url: Option<String>,
+    /// The URL of the broker for devices that need WebSocket.
+    pub websocket_url: Option<String>,
 }
 
 impl CredentialArgs {
     /// Checks the flags; problems are added to `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<CredentialSettings> {
-        let CredentialValues { device_keys, device_token_ttl, mqtt_device_url } =
-            self.values(errors)?;
+        let given = self.values(errors)?;
         Some(CredentialSettings {
-            key_file: device_keys,
-            token_ttl: device_token_ttl,
-            url: mqtt_device_url,
+            key_file: given.device_keys,
+            token_ttl: given.device_token_ttl,
+            url: given.mqtt_device_url,
+            websocket_url: given.mqtt_ws_device_url,
         })
     }
 }
@@ -68,12 +73,20 @@ fn token_ttl(text: &str) -> Result<Duration, String> {
 
 /// Checks the URL that every device is told.
 fn device_url(text: &str) -> Result<String, String> {
-    let wrong = || "must be mqtt://host[:port], or the same with mqtts, ws or wss".to_owned();
-    let url = url::Url::parse(text).map_err(|_| wrong())?;
-    if !matches!(url.scheme(), "mqtt" | "mqtts" | "ws" | "wss")
-        || url.host_str().is_none_or(str::is_empty)
-    {
-        return Err(wrong());
+    let must = "must be mqtt://host[:port], or the same with mqtts, ws or wss";
+    url_without_login(text, &["mqtt", "mqtts", "ws", "wss"], must)
+}
+
+/// Checks the URL that every browser is told.
+fn websocket_url(text: &str) -> Result<String, String> {
+    let must = "must be ws://host[:port]/mqtt or wss://host[:port]/mqtt";
+    url_without_login(text, &["ws", "wss"], must)
+}
+
+fn url_without_login(text: &str, schemes: &[&str], must: &str) -> Result<String, String> {
+    let url = url::Url::parse(text).map_err(|_| must.to_owned())?;
+    if !schemes.contains(&url.scheme()) || url.host_str().is_none_or(str::is_empty) {
+        return Err(must.to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("must have no user and no password: each device is told its own".to_owned());
@@ -129,7 +142,9 @@ impl CredentialSettings {
 
     /// Issues and checks logins with these keys.
     fn with_keys(&self, keys: Arc<KeyFile>) -> DeviceCredentials {
-        DeviceCredentials::new(keys, self.token_ttl).with_url(self.url.as_deref())
+        DeviceCredentials::new(keys, self.token_ttl)
+            .with_url(self.url.as_deref())
+            .with_websocket_url(self.websocket_url.as_deref())
     }
 
     /// Returns the path of the key file that is set, or else of the one in the data directory.
@@ -157,6 +172,11 @@ mod tests {
         }
         for wrong in ["example.com:1883", "http://example.com", "mqtt://", "mqtt://a:b@host", ""] {
             assert!(device_url(wrong).is_err(), "{wrong}");
+        }
+        let browsers = "wss://push.example.com/mqtt";
+        assert_eq!(websocket_url(browsers), Ok(browsers.to_owned()));
+        for wrong in ["mqtts://push.example.com", "wss://a:b@host/mqtt", "wss://"] {
+            assert!(websocket_url(wrong).is_err(), "{wrong}");
         }
     }
 }
