@@ -15,7 +15,7 @@ use std::{env, fs, path::Path, process::Command};
 
 /// The folders that are compiled into the programs. An uncommitted change there counts as a
 /// modification, and is what makes an optimised build run this script again.
-const COMPILED: [&str; 9] = [
+const COMPILED: [&str; 10] = [
     "../../Cargo.toml",
     "../../Cargo.lock",
     "../../shared",
@@ -24,6 +24,7 @@ const COMPILED: [&str; 9] = [
     "../../transports",
     "../../broker",
     "../../operator",
+    "../../console",
     "../../pushctl",
 ];
 

@@ -67,5 +67,6 @@ fn programs(pushctl: &Command) -> Vec<Listed> {
         service("fanout-worker", Program::FanoutWorker),
         tool("pushctl standalone", "standalone"),
         tool("pushctl broker", "broker"),
+        tool("pushctl console", "console"),
     ]
 }

@@ -59,7 +59,8 @@ struct Repository {
 impl Repository {
     fn new() -> Self {
         let repository = Self { folder: TempDir::new().unwrap() };
-        let folders = ["ingest", "fanout-worker", "transports", "broker", "operator", "pushctl"];
+        let folders =
+            ["ingest", "fanout-worker", "transports", "broker", "operator", "console", "pushctl"];
         for folder in folders.iter().chain(&["shared/boot/src"]) {
             fs::create_dir_all(repository.path(folder)).unwrap();
         }
