@@ -8,6 +8,7 @@ use push_boot::{
     engines::EngineTimeouts,
     health::HealthSettings,
     metrics::MetricsSettings,
+    presence::PresenceSettings,
     reference::{Program as Listed, sections, settings, tunables},
     runtime,
     settings::ConfigErrors,
@@ -39,6 +40,7 @@ pub fn run(pushctl: &Command, out: Output) -> anyhow::Result<()> {
 fn constants() -> Vec<Tunable> {
     let mut errors = ConfigErrors::default();
     HealthSettings::read(&mut errors);
+    PresenceSettings::read(&mut errors);
     let tuning = errors.tuning();
     runtime::threads(tuning);
     MetricsSettings::read(tuning);

@@ -144,8 +144,8 @@ mod tests {
     fn a_kind_that_pushes_need_and_that_does_not_run_is_a_warning() {
         for (kinds, told) in [
             (&[][..], "none runs on this index"),
-            (&["ingest"], "no worker runs: "),
-            (&["fanout-worker", "broker"], "no ingest runs: "),
+            (&["ingest"][..], "no worker runs: "),
+            (&["fanout-worker", "broker"][..], "no ingest runs: "),
         ] {
             let programs: Vec<_> =
                 kinds.iter().map(|kind| program(kind, ComponentState::Ready)).collect();
