@@ -231,9 +231,12 @@ mod tests {
         }
     }
 
+    /// Changes a request.
+    type Change = fn(&mut Request<()>);
+
     #[test]
     fn another_path_method_or_version_of_http_is_refused() {
-        let changes: [(fn(&mut Request<()>), u16); 5] = [
+        let changes: [(Change, u16); 5] = [
             (|request| *request.uri_mut() = "/".parse().unwrap(), 404),
             (|request| *request.uri_mut() = "/mqtt/".parse().unwrap(), 404),
             (|request| *request.method_mut() = Method::POST, 405),
