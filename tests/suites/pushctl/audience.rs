@@ -50,8 +50,8 @@ async fn an_audience_is_counted_from_flags_a_push_or_a_condition() {
     let push = json!({"type": 2, "time_to_live": 60, "data": {}, "condition": condition});
     for (name, content) in [("condition.json", &condition), ("push.json", &push)] {
         let file = store.file(name, &content.to_string());
-        assert_eq!(audience(&[&file, "--json"]).await.json(), expected, "{name}");
-        let both = audience(&[&file, "--all"]).await;
+        assert_eq!(audience(&[file.as_str(), "--json"]).await.json(), expected, "{name}");
+        let both = audience(&[file.as_str(), "--all"]).await;
         assert!(both.refused().contains("leave out --all, or FILE"), "{}", both.err);
     }
 
@@ -70,8 +70,8 @@ async fn an_audience_is_counted_from_flags_a_push_or_a_condition() {
     assert!(audience(&[]).await.refused().contains("say who gets it"));
     let misspelt = json!({"type": 1, "targeting": {"contry": ["SG"]}});
     let misspelt = store.file("misspelt.json", &misspelt.to_string());
-    let refused = audience(&[&misspelt]).await;
+    let refused = audience(&[misspelt.as_str()]).await;
     assert!(refused.refused().contains("refused with 21005: Message illegal: "), "{}", refused.err);
     let list = store.file("list.json", &Value::Array(Vec::new()).to_string());
-    assert!(audience(&[&list]).await.refused().contains("FILE is not a JSON object"));
+    assert!(audience(&[list.as_str()]).await.refused().contains("FILE is not a JSON object"));
 }

@@ -277,13 +277,16 @@ async fn counting_audiences_all_the_time_does_not_hold_up_a_broadcast() {
         let id = service.push(&everyone()).await;
         // Each audience is another one, so that none is answered from memory.
         let count = async {
-            while counts {
-                number += 1;
-                let condition = json!({"type": 1, "targeting": {"model": [format!("m{number}")]}});
-                let body = json!({ "condition": condition });
-                let path = format!("/v1/audience/{APP}");
-                let (http, answer) = service.call_at(0, "POST", &path, &[], &body).await;
-                assert_eq!((http, &answer["result"]["devices"]), (200, &json!(0)), "{answer}");
+            if counts {
+                loop {
+                    number += 1;
+                    let condition =
+                        json!({"type": 1, "targeting": {"model": [format!("m{number}")]}});
+                    let body = json!({ "condition": condition });
+                    let path = format!("/v1/audience/{APP}");
+                    let (http, answer) = service.call_at(0, "POST", &path, &[], &body).await;
+                    assert_eq!((http, &answer["result"]["devices"]), (200, &json!(0)), "{answer}");
+                }
             }
             std::future::pending::<()>().await;
         };
