@@ -31,7 +31,7 @@ async fn doctor_finds_a_fresh_embedded_store_in_order() {
     }
     let (skipped, looked_at): (Vec<_>, Vec<_>) =
         findings.into_iter().partition(|finding| finding["level"] == "skipped");
-    assert!(looked_at.iter().all(|finding| finding["level"] == "ok"), "{findings:?}");
+    assert!(looked_at.iter().all(|finding| finding["level"] == "ok"), "{looked_at:?}");
     let skipped: Vec<_> = skipped.iter().map(|finding| &finding["subject"]).collect();
     assert_eq!(skipped, ["ledger", "MQTT broker", "programs"]);
 }
