@@ -20,7 +20,8 @@ use push_model::{
     envelope::{Job, encode_alone},
     fingerprint::Fingerprint,
     ledger::{
-        Advance, AdvanceOutcome, Claim, Counts, Entry, NewEntry, PartitionState, Plan, RetryReason,
+        Advance, AdvanceOutcome, BroadcastNote, Claim, Counts, Entry, NewEntry, PartitionState,
+        Plan, RetryReason,
     },
     message::Audience,
     plan,
@@ -73,6 +74,12 @@ pub(crate) fn new_entry(
     let head = &job.head;
     // The plan of a push to named devices does not depend on the index.
     let named = matches!(*job.audience, Audience::Clients(_)).then(Plan::named);
+    let broadcast = match *job.audience {
+        Audience::Clients(_) => None,
+        Audience::All | Audience::Targeting(_) => {
+            Some(Box::new(BroadcastNote::of(&job.payload, job.sent_by.as_deref())))
+        }
+    };
     NewEntry {
         message_id: head.message_id,
         app: job.app(),
@@ -83,6 +90,7 @@ pub(crate) fn new_entry(
         plan: plan.or(named),
         claim,
         replaces: None,
+        broadcast,
     }
 }
 

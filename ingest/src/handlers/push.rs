@@ -9,7 +9,7 @@ use push_model::{
     device::TransportKind,
     envelope::{JobMarks, write_job},
     fingerprint::Fingerprint,
-    ids::MessageId,
+    ids::{AudienceKind, MessageId},
     time::UnixMillis,
     trace_parent::TraceParent,
 };
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     allowance::RateStatus,
-    apps::{CachedApp, Logins, MessagePlaces},
+    apps::{CachedApp, Caller, Logins, MessagePlaces},
     body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
     message::Push,
@@ -94,7 +94,7 @@ impl PushHandler {
     ) -> Result<Reply, Rejection> {
         let now = UnixMillis::now();
         let caller = self.logins.authenticate(app, head, Scope::Push, now).await?;
-        let answered = self.check_and_publish(&caller.cached, head, body, now).await;
+        let answered = self.check_and_publish(&caller, head, body, now).await;
         if answered.is_err() {
             caller.cached.pushes.rejected.inc();
         }
@@ -104,11 +104,12 @@ impl PushHandler {
     /// The checks after the secret, and publishing.
     async fn check_and_publish(
         &self,
-        cached: &CachedApp,
+        caller: &Caller,
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
+        let cached = &*caller.cached;
         cached.check_takes_pushes().await?;
         let rate = match &cached.limits {
             Some(limits) => match limits.pushes.acquire(Instant::now()) {
@@ -121,7 +122,7 @@ impl PushHandler {
         let read =
             body.read_for(&cached.memory, Purpose::Single, &self.http, BodyError::of_message);
         // The data of the checks is dropped before the job waits for its confirm.
-        let job = match self.new_job(cached, head, read.await?, now).await? {
+        let job = match self.new_job(caller, head, read.await?, now).await? {
             Ok(job) => job,
             Err((dry_run, warnings)) => return Ok(accepted(dry_run, &warnings, rate)),
         };
@@ -135,11 +136,12 @@ impl PushHandler {
     /// Makes the job of a push, or returns the id of a dry run and its warnings.
     async fn new_job(
         &self,
-        cached: &CachedApp,
+        caller: &Caller,
         head: &Head<'_>,
         Buffered { bytes: body, memory }: Buffered,
         now: UnixMillis,
     ) -> Result<Result<NewJob, (MessageId, Vec<String>)>, Rejection> {
+        let cached = &*caller.cached;
         let push = Push::read(&body, self.rules)?;
         if head.is_strict() {
             push.notes.refuse_unknown_fields()?;
@@ -157,7 +159,7 @@ impl PushHandler {
         let carriers = self.carriers(cached, body.len()).await;
         let push = ReadPush { push, id, has_key: key.is_some(), carriers };
         let mut bytes = Vec::with_capacity(ORDINARY_JOB);
-        let checked = self.check(cached, push, &known, (now, trace), &mut bytes)?;
+        let checked = self.check(caller, push, &known, (now, trace), &mut bytes)?;
         let CheckedPush { outcome, warnings } = checked;
         Ok(match outcome {
             CheckOutcome::Job(id, place) => {
@@ -181,12 +183,13 @@ impl PushHandler {
     /// run.
     pub(super) fn check(
         &self,
-        cached: &CachedApp,
+        caller: &Caller,
         ReadPush { mut push, id, has_key, carriers }: ReadPush<'_>,
         known: &KnownNonces,
         (now, trace): (UnixMillis, Option<TraceParent>),
         job: &mut Vec<u8>,
     ) -> Result<CheckedPush, Rejection> {
+        let cached = &*caller.cached;
         let (app, kind, dry_run) = (&cached.app, push.audience_kind(), push.dry_run);
         let mut warnings = std::mem::take(&mut push.notes).into_texts();
         let (payload, audience) =
@@ -209,7 +212,12 @@ impl PushHandler {
             return Ok(CheckedPush { outcome: CheckOutcome::DryRun(id), warnings });
         }
         let (app_generation, counted) = (app.generation, place.is_some());
-        let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
+        // The ledger keeps it of broadcasts only.
+        let sent_by = match kind {
+            AudienceKind::Broadcast => caller.secret_name(),
+            AudienceKind::Named => None,
+        };
+        let marks = JobMarks { dedup_nonce, app_generation, counted, trace, sent_by };
         write_job(job, &payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         Ok(CheckedPush { outcome: CheckOutcome::Job(id, place), warnings })

@@ -222,6 +222,7 @@ mod tests {
             )),
             claim: None,
             replaces: None,
+            broadcast: None,
         })
     }
 

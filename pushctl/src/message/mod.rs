@@ -4,7 +4,7 @@ mod watch;
 
 use anyhow::ensure;
 use clap::Subcommand;
-use push_boot::engines::Stores;
+use push_boot::{engines::Stores, terminal};
 use push_model::{
     ids::{AppId, MessageId},
     ledger::{MessageState, Outcomes, Retention},
@@ -15,6 +15,7 @@ use push_operator::{
     client::Client,
     message::{self, Recalled, remote},
 };
+use serde_json::Value;
 
 use self::watch::WatchArgs;
 pub(crate) use self::watch::{Following, follow};
@@ -183,9 +184,10 @@ fn print_list(page: &ReportPage, out: Output) -> anyhow::Result<()> {
 }
 
 fn table(messages: &[Report]) -> Table {
-    let mut table =
-        Table::new(&["MESSAGE", "ACCEPTED", "TARGETED", "SENT", "FAILED", "EXPIRED", "STATE"])
-            .without_first(&["ACCEPTED", "EXPIRED", "TARGETED", "FAILED", "SENT"]);
+    let mut table = Table::new(&[
+        "MESSAGE", "ACCEPTED", "TARGETED", "SENT", "FAILED", "EXPIRED", "STATE", "SENT BY", "TITLE",
+    ])
+    .without_first(&["ACCEPTED", "EXPIRED", "SENT BY", "TARGETED", "FAILED", "TITLE", "SENT"]);
     for report in messages {
         let Outcomes { sent, failed, expired, .. } = &report.outcomes;
         table.row([
@@ -196,9 +198,20 @@ fn table(messages: &[Report]) -> Table {
             failed.values().sum::<u64>().to_string(),
             expired.to_string(),
             report.state.name().to_owned(),
+            report.sent_by.clone().unwrap_or_default(),
+            report.title.clone().unwrap_or_default(),
         ]);
     }
     table
+}
+
+/// The lines about the sender and the content of a broadcast, in which no text can end its line.
+fn of_broadcast(report: &Report) -> impl Iterator<Item = String> {
+    let Report { sent_by, title, content, content_omitted, .. } = report;
+    let omitted = content_omitted.as_ref().map(|why| format!("omitted: {why}"));
+    let content = content.as_ref().map(Value::to_string).or(omitted);
+    let named = [("sent by ", sent_by.clone()), ("title   ", title.clone()), ("content ", content)];
+    named.into_iter().filter_map(|(name, text)| Some(format!("{name}  {}", terminal::line(&text?))))
 }
 
 fn text(report: &Report) -> String {
@@ -209,6 +222,7 @@ fn text(report: &Report) -> String {
     ];
     let times = [("expires ", report.expires_at), ("recalled", report.recalled_at)];
     lines.extend(times.iter().filter_map(|(name, at)| Some(format!("{name}  {}", (*at)?))));
+    lines.extend(of_broadcast(report));
     let Outcomes { sent, failed, expired, recalled } = &report.outcomes;
     lines.push(format!("targeted  {}", report.targeted));
     lines.push(format!("sent      {sent}"));

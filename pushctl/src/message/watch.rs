@@ -260,6 +260,10 @@ mod tests {
             outcomes,
             pending: 0,
             retried: Default::default(),
+            sent_by: None,
+            title: None,
+            content: None,
+            content_omitted: None,
         };
         MessageUpdate {
             report,

@@ -108,7 +108,7 @@ pub async fn list_messages(
         page.next = next;
         let last = entries.last().map(ListPlace::of_entry);
         for entry in &entries {
-            let report = Report::of(entry, now);
+            let report = Report::in_list(entry, now);
             let is_asked_for = query.state.is_none_or(|state| state == report.state);
             if entry.dedup_nonce.is_none() || !is_asked_for {
                 continue;

@@ -127,6 +127,7 @@ mod tests {
             plan: None,
             claim: None,
             replaces: None,
+            broadcast: None,
         };
         ledger.begin(&entry).await.unwrap();
         assert!(recalled_after(&in_work).await >= RECALL_CHECK);

@@ -43,6 +43,7 @@ fn new_entry(number: u64, first: UnixMillis) -> NewEntry {
         plan: Some(Plan::named()),
         claim: None,
         replaces: None,
+        broadcast: None,
     }
 }
 

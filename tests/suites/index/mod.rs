@@ -161,6 +161,11 @@ suite! {
             a_page_of_one_state_is_bounded_and_goes_on,
             an_early_recall_is_listed_when_a_worker_begins_the_message,
             evicted_messages_leave_the_list;
+        content:
+            a_broadcast_keeps_its_content_and_sender_whatever_becomes_of_it,
+            a_broadcast_that_was_recalled_early_keeps_its_content,
+            a_list_shows_who_sent_a_broadcast_and_its_title_and_no_content,
+            content_counts_in_the_size_of_the_ledger_and_goes_with_its_entry;
         history:
             an_evicted_message_is_not_taken_for_one_that_waits,
             an_id_from_the_future_hides_no_message_that_waits,

@@ -160,6 +160,7 @@ async fn the_ledger_of_a_message_is_shown_and_a_recall_answers_with_what_was_sen
         plan: None,
         claim: None,
         replaces: None,
+        broadcast: None,
     };
     service.ledger.begin(&opened).await.unwrap();
     let ranges = vec![SlotRange { shard: 0, from: 0, to: 100 }];

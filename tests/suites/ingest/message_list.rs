@@ -33,6 +33,7 @@ async fn begin(service: &Service, count: u64) -> Vec<String> {
             plan: Some(Plan::named()),
             claim: None,
             replaces: None,
+            broadcast: None,
         };
         service.ledger.begin(&new).await.unwrap().unwrap();
         ids.push(new.message_id.to_string());

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use push_index::Index;
 use push_model::{
     app::{App, Scope, Scopes},
-    ids::MessageId,
+    ids::{AudienceKind, MessageId},
     secret::Secret,
     time::UnixMillis,
 };
@@ -137,4 +137,42 @@ async fn a_service_that_stops_writes_the_last_uses_that_it_still_has() {
     assert_eq!(uses(&*index).await.len(), 0, "not one write for each request");
     service.stop().await.unwrap();
     assert_eq!(uses(&*index).await.keys().collect::<Vec<_>>(), ["default"]);
+}
+
+#[tokio::test]
+async fn the_name_of_its_secret_travels_with_a_broadcast_and_with_no_other_push() {
+    let service = Service::start(UNCACHED).await;
+    let mut secret = None;
+    service
+        .change_app(|app| {
+            secret = Some(add(app, "newsroom", [Scope::Push].into_iter().collect(), None));
+        })
+        .await;
+    let secret = secret.unwrap();
+    let push = |condition: &str| {
+        format!(
+            r#"{{"type":1,"time_to_live":60,"condition":{condition},"notification":{{"notification_type":1,"title":"t"}}}}"#
+        )
+    };
+    let (all, named) = (push(r#"{"type":0}"#), push(r#"{"type":2,"client_ids":["d"]}"#));
+    let path = format!("/v1/message/push/{APP}");
+    for (path, media_type, body) in [
+        (path.clone(), "application/json", all.clone()),
+        (path.clone(), "application/json", named.clone()),
+        (format!("{path}/batch"), "application/x-ndjson", format!("{all}\n{named}")),
+    ] {
+        let request = Request::new("POST", &path, &body).header("Content-Type", media_type);
+        let answer = request.header("Authorization", secret.expose()).send(&service).await;
+        assert!(answer.text.starts_with("{\"status\":200"), "{answer:?}");
+    }
+    let jobs = service.jobs(4).await;
+    let named_by = |is_broadcast: bool| {
+        let of_kind = jobs
+            .iter()
+            .filter(|job| (job.audience.kind() == AudienceKind::Broadcast) == is_broadcast);
+        of_kind.map(|job| job.sent_by.as_deref()).collect::<Vec<_>>()
+    };
+    assert_eq!(named_by(true), [Some("newsroom"); 2]);
+    assert_eq!(named_by(false), [None; 2]);
+    service.stop().await.unwrap();
 }

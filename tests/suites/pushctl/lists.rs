@@ -68,6 +68,7 @@ async fn messages_are_listed_newest_first() {
             plan: Some(Plan::named()),
             claim: None,
             replaces: None,
+            broadcast: None,
         };
         ledger.begin(&new).await.unwrap().unwrap();
         ids.push(new.message_id.to_string());

@@ -8,7 +8,7 @@ use push_model::{
 };
 
 use crate::{
-    apps::CachedApp,
+    apps::Caller,
     handlers::{
         idempotency::{KnownNonces, checked_key, identify},
         push::{CheckOutcome, CheckedPush, PushHandler, ReadPush},
@@ -49,12 +49,13 @@ impl PushHandler {
     /// unknown fields.
     pub(super) async fn check_lines(
         &self,
-        app: &CachedApp,
+        caller: &Caller,
         body: &[u8],
         allowed: usize,
         trace: Option<TraceParent>,
         strict: bool,
     ) -> CheckedLines {
+        let app = &*caller.cached;
         self.usage.learn(app).await;
         let carriers = self.carriers(app, body.len()).await;
         let stamp = (UnixMillis::now(), trace);
@@ -76,7 +77,7 @@ impl PushHandler {
             };
             for line in read {
                 job.clear();
-                let line = line.and_then(|line| self.check(app, line, &known, stamp, &mut job));
+                let line = line.and_then(|line| self.check(caller, line, &known, stamp, &mut job));
                 checked.push(match line {
                     Ok(CheckedPush { outcome: CheckOutcome::DryRun(id), warnings }) => {
                         CheckedLine::DryRun(id, warnings)

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     allowance::RateStatus,
-    apps::CachedApp,
+    apps::Caller,
     body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
     metrics::{AppPushes, Metrics},
@@ -58,7 +58,7 @@ impl BatchHandler {
     ) -> Result<Reply, Rejection> {
         let logins = &self.pushes.logins;
         let caller = logins.authenticate(app, head, Scope::Push, UnixMillis::now()).await?;
-        let answered = self.check_and_publish(&caller.cached, head, body).await;
+        let answered = self.check_and_publish(&caller, head, body).await;
         if answered.is_err() {
             caller.cached.pushes.rejected.inc();
         }
@@ -68,10 +68,11 @@ impl BatchHandler {
     /// The checks after the secret, and publishing.
     async fn check_and_publish(
         &self,
-        cached: &CachedApp,
+        caller: &Caller,
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
+        let cached = &*caller.cached;
         cached.check_takes_pushes().await?;
         if let Some(limits) = &cached.limits
             && let Err(rate) = limits.pushes.check(Instant::now())
@@ -102,7 +103,7 @@ impl BatchHandler {
 
         let trace = head.note_messages(allowed);
         let mut checked =
-            self.pushes.check_lines(cached, &bytes, allowed, trace, head.is_strict()).await;
+            self.pushes.check_lines(caller, &bytes, allowed, trace, head.is_strict()).await;
         drop(bytes);
         if let Some(rate) = rate {
             let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(rate));

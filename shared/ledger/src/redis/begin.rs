@@ -14,7 +14,7 @@ use crate::redis::RedisLedger;
 
 /// Returns true if the entry begins as a record.
 fn begins_as_record(new: &NewEntry) -> bool {
-    new.plan.as_ref() == Some(&Plan::named())
+    new.plan.as_ref() == Some(&Plan::named()) && new.broadcast.is_none()
 }
 
 /// The change that begins an entry as a record.

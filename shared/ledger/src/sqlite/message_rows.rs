@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use push_model::{
     ids::{AppId, MessageId},
     ledger::{
-        Advance, AdvanceOutcome, Entry, Outcomes, Partition, PartitionState, PartitionView, Plan,
-        Retried,
+        Advance, AdvanceOutcome, BroadcastNote, Entry, Outcomes, Partition, PartitionState,
+        PartitionView, Plan, Retried,
     },
     time::UnixMillis,
 };
@@ -59,7 +59,8 @@ impl MessageRows<'_> {
         row: i64,
     ) -> Result<Option<Entry>, StoreError> {
         let read =
-            "SELECT accepted_at, expires_at, dedup_nonce, recalled_at, plan, targeted, outcomes, retried
+            "SELECT accepted_at, expires_at, dedup_nonce, recalled_at, plan, targeted, outcomes, retried,
+                broadcast
             FROM message WHERE row = ?1";
         let mut statement = self.sql.prepare_cached(read)?;
         let mut rows = statement.query([row])?;
@@ -80,6 +81,7 @@ impl MessageRows<'_> {
             targeted: number(5)?,
             outcomes: read_outcomes(&found.get::<_, String>(6)?)?,
             retried: read_retried(&found.get::<_, String>(7)?)?,
+            broadcast: found.get::<_, Option<Vec<u8>>>(8)?.as_deref().map(read_note).transpose()?,
         }))
     }
 
@@ -98,8 +100,8 @@ impl MessageRows<'_> {
     pub(super) fn add(&self, entry: &Entry, kept_until: UnixMillis) -> Result<(), StoreError> {
         let add = "INSERT INTO message
             (app, id, accepted_at, expires_at, dedup_nonce, keep_until, recalled_at, plan, targeted,
-                outcomes, retried, closed)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+                outcomes, retried, closed, broadcast)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
         let with = params![
             self.app,
             entry.message_id.as_uuid().as_bytes(),
@@ -113,6 +115,7 @@ impl MessageRows<'_> {
             json(&entry.outcomes)?,
             json(&entry.retried)?,
             entry.is_closed(),
+            entry.broadcast.as_ref().map(json).transpose()?.map(String::into_bytes),
         ];
         execute(self.sql, add, with)?;
         let row = self.sql.last_insert_rowid();
@@ -271,6 +274,10 @@ fn read_partition(row: &rusqlite::Row<'_>, column: usize) -> Result<Partition, S
 
 fn read_plan(text: &str) -> Result<Plan, StoreError> {
     serde_json::from_str(text).map_err(|error| unreadable("a plan", error))
+}
+
+fn read_note(json: &[u8]) -> Result<Box<BroadcastNote>, StoreError> {
+    serde_json::from_slice(json).map_err(|error| unreadable("the content of a broadcast", error))
 }
 
 fn read_outcomes(text: &str) -> Result<Outcomes, StoreError> {

@@ -61,6 +61,7 @@ mod tests {
             plan: Some(Plan::of(crate::device::TransportKind::Mqtt, partitions)),
             claim: None,
             replaces: None,
+            broadcast: None,
         })
     }
 

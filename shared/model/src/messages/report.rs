@@ -4,11 +4,14 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     app::AppKey,
     ids::{AppId, MessageId},
-    ledger::{Entry, FailReason, Horizon, MessageState, Outcomes, Retried},
+    ledger::{
+        BroadcastNote, Entry, FailReason, Horizon, MOST_CONTENT, MessageState, Outcomes, Retried,
+    },
     time::UnixMillis,
 };
 
@@ -37,6 +40,19 @@ pub struct Report {
     pub pending: u64,
     /// Tries that gave a device no outcome and are made again, by reason.
     pub retried: Retried,
+    /// The name of the secret that sent it, if it is a broadcast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_by: Option<String>,
+    /// The title of a broadcast, cut to [`MOST_TITLE`](crate::ledger::MOST_TITLE) characters: in a list,
+    /// and if the content was omitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The content of a broadcast, except in a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Value>,
+    /// The reason why the content of a broadcast was not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_omitted: Option<String>,
 }
 
 /// A page of an app's messages, the newest first, as it is answered.
@@ -65,6 +81,23 @@ impl Report {
     /// An overdue entry ([`is_overdue`]) is reported as closed: its pending devices count as
     /// failed, as [`Unrecorded`](FailReason::Unrecorded).
     pub fn of(entry: &Entry, now: UnixMillis) -> Self {
+        let mut report = Self::in_list(entry, now);
+        if let Some(note) = &entry.broadcast {
+            report.content.clone_from(&note.content);
+            match note.content {
+                Some(_) => report.title = None,
+                None => {
+                    let why = format!("larger than {MOST_CONTENT} bytes");
+                    report.content_omitted = Some(why);
+                }
+            }
+        }
+        report
+    }
+
+    /// As [`of`](Self::of), without the content of a broadcast: as it is in a list.
+    pub fn in_list(entry: &Entry, now: UnixMillis) -> Self {
+        let note = entry.broadcast.as_deref();
         let mut report = Self {
             message_id: entry.message_id,
             app_id: entry.app_id.clone(),
@@ -76,6 +109,10 @@ impl Report {
             outcomes: entry.outcomes.clone(),
             pending: entry.pending(),
             retried: entry.retried.clone(),
+            sent_by: note.and_then(|note| note.sent_by.clone()),
+            title: note.and_then(BroadcastNote::title),
+            content: None,
+            content_omitted: None,
         };
         if is_overdue(entry, now) {
             if report.pending > 0 {
@@ -108,6 +145,10 @@ impl Report {
             outcomes: Outcomes::default(),
             pending: 0,
             retried: Retried::new(),
+            sent_by: None,
+            title: None,
+            content: None,
+            content_omitted: None,
         })
     }
 }
@@ -158,6 +199,7 @@ mod tests {
             plan: Some(Plan::named()),
             claim: None,
             replaces: None,
+            broadcast: None,
         });
         entry.targeted = 5;
         entry.outcomes.sent = 3;
@@ -167,6 +209,38 @@ mod tests {
         assert_eq!((after.state, after.pending), (MessageState::Expired, 0));
         assert_eq!(after.outcomes.failed[&FailReason::Unrecorded], 2);
         assert_eq!(after.targeted, after.outcomes.total());
+    }
+
+    #[test]
+    fn a_list_shows_the_title_of_a_broadcast_and_a_report_its_content() {
+        let app = AppKey::first("a".parse().unwrap());
+        let entry = |desc: &str| {
+            let payload = serde_json::json!({ "notification": { "title": "t", "desc": desc } });
+            let note = BroadcastNote::of(payload.to_string().as_bytes(), Some("ci"));
+            let entry = Entry::begin(&NewEntry {
+                message_id: MessageId::issue(&app.id, AudienceKind::Broadcast),
+                app: app.clone(),
+                accepted_at: UnixMillis(0),
+                expires_at: UnixMillis(5_000),
+                dedup_nonce: 0,
+                keep_until: UnixMillis::MAX,
+                plan: None,
+                claim: None,
+                replaces: None,
+                broadcast: Some(note.into()),
+            });
+            let json = |report: Report| serde_json::to_value(report).unwrap();
+            (json(Report::of(&entry, UnixMillis(1))), json(Report::in_list(&entry, UnixMillis(1))))
+        };
+        let (report, listed) = entry("d");
+        assert_eq!(report["content"]["notification"]["desc"], "d");
+        assert_eq!((&report["sent_by"], report.get("title")), (&"ci".into(), None));
+        assert_eq!((&listed["sent_by"], &listed["title"]), (&"ci".into(), &"t".into()));
+        assert_eq!((listed.get("content"), listed.get("content_omitted")), (None, None));
+        let (report, listed) = entry(&"d".repeat(MOST_CONTENT));
+        assert_eq!(report["content_omitted"], "larger than 4096 bytes");
+        assert_eq!((report.get("content"), &report["title"]), (None, &"t".into()));
+        assert_eq!(listed["title"], "t");
     }
 
     #[test]

@@ -219,7 +219,10 @@ CREATE TABLE message (
     closed INTEGER NOT NULL DEFAULT 0,
     -- 1 if the id was derived: it is not of version 7.
     is_derived INTEGER AS (substr(hex(id), 13, 1) <> '7'),
-    cost INTEGER AS (200 + coalesce(length(plan), 0) + length(outcomes) + length(retried)),
+    -- The content and the sender of a broadcast. A blob, so that its length is in bytes.
+    broadcast BLOB,
+    cost INTEGER AS (200 + coalesce(length(plan), 0) + length(outcomes) + length(retried)
+        + coalesce(length(broadcast), 0)),
     UNIQUE (app, id)
 ) STRICT;
 CREATE INDEX message_keep_until ON message (keep_until);

@@ -50,6 +50,7 @@ pub(super) fn new_entry(message_id: MessageId) -> NewEntry {
         plan: Some(Plan::named()),
         claim: Some(Claim { epoch: 1, nonce: 2, delivery: 1, owner: 3 }),
         replaces: None,
+        broadcast: None,
     }
 }
 

@@ -33,6 +33,7 @@ fn new_entry(app: &AppKey, message_id: MessageId, accepted_at: UnixMillis) -> Ne
         plan: Some(Plan::named()),
         claim: None,
         replaces: None,
+        broadcast: None,
     }
 }
 

@@ -8,9 +8,9 @@ use push_model::{
     id_key::IdKey,
     ids::{ClientId, MessageId},
     ledger::{
-        Advance, AdvanceOutcome, Checkpoint, Claim, Counts, EarlyRecall, Entry, FailReason,
-        Leftover, NewEntry, Outcomes, PartitionState, Plan, Recall, RecallOutcome, Retried,
-        RetryReason,
+        Advance, AdvanceOutcome, BroadcastNote, Checkpoint, Claim, Counts, EarlyRecall, Entry,
+        FailReason, Leftover, NewEntry, Outcomes, PartitionState, Plan, Recall, RecallOutcome,
+        Retried, RetryReason,
     },
     slots::SlotRange,
     time::UnixMillis,
@@ -90,6 +90,8 @@ impl Steps {
     fn new_entry(&mut self) -> NewEntry {
         let dedup_nonce = self.random.random_range(1..3);
         let claim = self.random.random_bool(0.8).then(|| self.claim());
+        let is_broadcast = self.plan != Plan::named();
+        let payload = format!(r#"{{"data":{{"job":"{dedup_nonce}"}}}}"#);
         NewEntry {
             message_id: self.message,
             app: key(),
@@ -100,6 +102,8 @@ impl Steps {
             plan: Some(self.plan.clone()),
             claim,
             replaces: self.random.random_bool(0.3).then_some(3 - dedup_nonce),
+            broadcast: is_broadcast
+                .then(|| BroadcastNote::of(payload.as_bytes(), Some("ci")).into()),
         }
     }
 

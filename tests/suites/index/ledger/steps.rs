@@ -29,6 +29,7 @@ pub(super) fn new_entry() -> NewEntry {
         plan: None,
         claim: None,
         replaces: None,
+        broadcast: None,
     }
 }
 

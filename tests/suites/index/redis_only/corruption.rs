@@ -172,6 +172,7 @@ async fn a_step_that_cannot_be_counted_changes_nothing() {
         plan: Some(Plan::of(push_model::device::TransportKind::Mqtt, vec![vec![], vec![]])),
         claim: None,
         replaces: None,
+        broadcast: None,
     };
     let ledger = ledger(&namespace).await;
     ledger.begin(&opened).await.unwrap();

@@ -26,6 +26,7 @@ fn in_stripe(stripe: u8, number: u64) -> NewEntry {
         plan: Some(Plan::named()),
         claim: None,
         replaces: None,
+        broadcast: None,
     }
 }
 

@@ -59,6 +59,7 @@ fn new_entry() -> NewEntry {
         plan: None,
         claim: None,
         replaces: None,
+        broadcast: None,
     }
 }
 

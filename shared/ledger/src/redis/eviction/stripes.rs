@@ -71,10 +71,14 @@ pub(super) fn read_page(key: &str) -> [Cmd; 2] {
     [records, memory_usage(key)]
 }
 
+/// The fields of a hash whose sizes are read to estimate its memory. By default Redis reads five, and
+/// takes them for average: the content of a broadcast is much longer than its other fields.
+const MEASURED_FIELDS: usize = 256;
+
 /// The command for the memory that a key takes, in bytes.
 pub(super) fn memory_usage(key: &str) -> Cmd {
     let mut usage = redis::cmd("MEMORY");
-    usage.arg("USAGE").arg(key);
+    usage.arg("USAGE").arg(key).arg("SAMPLES").arg(MEASURED_FIELDS);
     usage
 }
 

@@ -21,6 +21,9 @@ pub(super) const STATE: &str = "state:";
 /// The field of a partition's leftovers, without the number of the partition.
 pub(super) const LEFTOVERS: &str = "leftovers:";
 
+/// The field of a broadcast's content and sender.
+const BROADCAST: &str = "broadcast";
+
 /// The argument that tells `advance.lua` to leave the leftovers as they are.
 pub(super) const KEEP_LEFTOVERS: &str = "keep";
 
@@ -88,6 +91,10 @@ impl Fields<'_> {
     fn entry(&self) -> Result<Entry, IndexError> {
         let wrong = |field| move || corrupt(self.message, field);
         let app = self.fields.get("app").and_then(|app| app.parse().ok());
+        let broadcast = self
+            .fields
+            .get(BROADCAST)
+            .map(|json| serde_json::from_str(json).map_err(|_| corrupt(self.message, BROADCAST)));
         let plan = self.fields.get("plan").map(|json| read_plan(json)).transpose()?;
         Ok(Entry {
             message_id: *self.message,
@@ -101,6 +108,7 @@ impl Fields<'_> {
             targeted: self.count("targeted")?,
             outcomes: self.outcomes()?,
             retried: self.retried()?,
+            broadcast: broadcast.transpose()?,
         })
     }
 }
@@ -182,6 +190,11 @@ pub(super) fn fields_of(entry: &Entry) -> Result<Vec<(String, String)>, IndexErr
     if let Some(plan) = &entry.plan {
         fields.push(("plan".to_owned(), plan_text(plan)?));
         fields.push(("partitions".to_owned(), plan.partitions.len().to_string()));
+    }
+    if let Some(note) = &entry.broadcast {
+        let json = serde_json::to_string(note);
+        let json = json.map_err(|error| IndexError::Corrupt(error.to_string()))?;
+        fields.push((BROADCAST.to_owned(), json));
     }
     for (number, Partition { state, leftovers }) in &entry.partitions {
         fields.push((format!("{STATE}{number}"), state.to_string()));

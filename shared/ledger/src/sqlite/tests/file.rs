@@ -13,6 +13,7 @@ fn new_entry(message: MessageId, keep_until: UnixMillis) -> NewEntry {
         plan: None,
         claim: None,
         replaces: None,
+        broadcast: None,
     }
 }
 

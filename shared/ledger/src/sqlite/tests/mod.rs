@@ -65,6 +65,7 @@ fn named_push(message_id: MessageId) -> NewEntry {
         plan: Some(Plan::named()),
         claim: Some(Claim { epoch: 1, nonce: 2, delivery: 1, owner: 3 }),
         replaces: None,
+        broadcast: None,
     }
 }
 

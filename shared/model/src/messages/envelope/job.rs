@@ -12,6 +12,7 @@ use crate::{
     ids::{AppId, MessageId},
     ledger::PriorDeliveries,
     message::Audience,
+    text::Text,
     time::UnixMillis,
     trace_parent::{self, TraceParent},
 };
@@ -35,6 +36,8 @@ pub struct Job {
     pub counted: bool,
     /// The trace that the spans of its work belong to; none unless it is sampled.
     pub trace: Option<TraceParent>,
+    /// The name of the secret that sent it, if it is a broadcast.
+    pub sent_by: Option<Arc<str>>,
     /// Identifies the queue message in a claim, as
     /// [`PartitionTask::nonce`](super::PartitionTask::nonce): the deduplication nonce, unless a
     /// worker published the job again.
@@ -75,6 +78,8 @@ pub(super) struct JobOut<'a> {
     #[serde(rename = "traceparent", skip_serializing_if = "Option::is_none")]
     trace: Option<TraceParent>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    sent_by: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     nonce: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     continues: Option<PriorDeliveries>,
@@ -97,6 +102,7 @@ impl<'a> JobOut<'a> {
             app_generation: job.app_generation,
             counted: job.counted,
             trace: job.trace,
+            sent_by: job.sent_by.as_deref(),
             nonce: (job.nonce != job.dedup_nonce).then_some(job.nonce),
             continues: job.continues,
         })
@@ -119,6 +125,8 @@ pub(super) struct JobIn<'a> {
         deserialize_with = "trace_parent::lenient::deserialize"
     )]
     trace: Option<TraceParent>,
+    #[serde(borrow, default)]
+    sent_by: Option<Text<'a>>,
     nonce: Option<u64>,
     #[serde(default)]
     continues: Option<PriorDeliveries>,
@@ -135,6 +143,7 @@ impl JobIn<'_> {
             app_generation: self.app_generation,
             counted: self.counted,
             trace: self.trace.filter(|trace| trace.sampled),
+            sent_by: self.sent_by.map(|name| Arc::from(&*name)),
             nonce: self.nonce.unwrap_or(self.dedup_nonce),
             continues: self.continues,
         })

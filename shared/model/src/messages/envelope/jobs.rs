@@ -126,9 +126,10 @@ mod tests {
         }
     }
 
-    fn marks(job: &Job) -> JobMarks {
+    fn marks(job: &Job) -> JobMarks<'_> {
         let Job { dedup_nonce, app_generation, counted, trace, .. } = *job;
-        JobMarks { dedup_nonce, app_generation, counted, trace }
+        let sent_by = job.sent_by.as_deref();
+        JobMarks { dedup_nonce, app_generation, counted, trace, sent_by }
     }
 
     fn jobs_v1_head() -> Head {
@@ -183,6 +184,21 @@ mod tests {
         assert_eq!((later.app().generation, later.counted), (7, true));
         let again = decode_job_envelope(&encode_alone(&later).unwrap()).unwrap().remove(0).unwrap();
         assert_eq!((again.app(), again.counted), (later.app(), true));
+    }
+
+    #[test]
+    fn the_name_of_the_secret_travels_with_its_job_and_every_task() {
+        let first = decode_job_envelope(&jobs_v1()).unwrap().remove(0).unwrap();
+        let payload: Payload<'_> = serde_json::from_slice(&first.payload).unwrap();
+        for name in ["ci", "with \"quotes\""] {
+            let marks = JobMarks { sent_by: Some(name), ..marks(&first) };
+            let job = encode_job(&payload, &first.audience, marks).unwrap();
+            let job = decode_job_envelope(&encode_job_envelope(&[job])).unwrap().remove(0).unwrap();
+            assert_eq!(job.sent_by.as_deref(), Some(name));
+            let work = Work::Closing(ClosingCheck::default());
+            let task = Task { job, plan: None, work }.encode().unwrap();
+            assert_eq!(Task::decode(&task).unwrap().job.sent_by.as_deref(), Some(name));
+        }
     }
 
     #[test]

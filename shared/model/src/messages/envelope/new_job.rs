@@ -19,7 +19,7 @@ const ORDINARY_JOB: usize = 512;
 
 /// The fields of a job beside its payload and its audience.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct JobMarks {
+pub struct JobMarks<'a> {
     /// [`Job::dedup_nonce`](super::Job::dedup_nonce).
     pub dedup_nonce: u64,
     /// [`Job::app_generation`](super::Job::app_generation).
@@ -28,6 +28,8 @@ pub struct JobMarks {
     pub counted: bool,
     /// [`Job::trace`](super::Job::trace).
     pub trace: Option<TraceParent>,
+    /// [`Job::sent_by`](super::Job::sent_by).
+    pub sent_by: Option<&'a str>,
 }
 
 /// Writes a new job, for [`encode_job_envelope`](super::encode_job_envelope).
@@ -37,7 +39,7 @@ pub struct JobMarks {
 pub fn encode_job(
     payload: &Payload<'_>,
     audience: &Audience,
-    marks: JobMarks,
+    marks: JobMarks<'_>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let mut out = Vec::with_capacity(ORDINARY_JOB);
     write_job(&mut out, payload, audience, marks)?;
@@ -52,9 +54,9 @@ pub fn write_job(
     out: &mut Vec<u8>,
     payload: &Payload<'_>,
     audience: &Audience,
-    marks: JobMarks,
+    marks: JobMarks<'_>,
 ) -> Result<(), serde_json::Error> {
-    let JobMarks { dedup_nonce, app_generation, counted, trace } = marks;
+    let JobMarks { dedup_nonce, app_generation, counted, trace, sent_by } = marks;
     text(out, r#"{"payload":"#);
     write_payload(out, payload)?;
     field(out, r#","audience":"#, audience)?;
@@ -66,6 +68,7 @@ pub fn write_job(
         text(out, r#","counted":true"#);
     }
     optional(out, r#","traceparent":"#, &trace)?;
+    optional(out, r#","sent_by":"#, &sent_by)?;
     text(out, "}");
     Ok(())
 }
@@ -165,7 +168,7 @@ mod tests {
     use super::*;
     use crate::{ids::MessageId, targeting::Targeting, text::Text, time::UnixMillis};
 
-    fn derived(payload: &Payload<'_>, audience: &Audience, marks: JobMarks) -> String {
+    fn derived(payload: &Payload<'_>, audience: &Audience, marks: JobMarks<'_>) -> String {
         #[derive(Serialize)]
         struct Derived<'a> {
             payload: &'a Payload<'a>,
@@ -177,12 +180,22 @@ mod tests {
             counted: Option<bool>,
             #[serde(skip_serializing_if = "Option::is_none")]
             traceparent: Option<TraceParent>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            sent_by: Option<&'a str>,
         }
         let app_generation = Some(marks.app_generation).filter(|generation| *generation > 0);
         let counted = Some(marks.counted).filter(|counted| *counted);
         let dedup_nonce = marks.dedup_nonce;
-        let traceparent = marks.trace;
-        let job = Derived { payload, audience, dedup_nonce, app_generation, counted, traceparent };
+        let (traceparent, sent_by) = (marks.trace, marks.sent_by);
+        let job = Derived {
+            payload,
+            audience,
+            dedup_nonce,
+            app_generation,
+            counted,
+            traceparent,
+            sent_by,
+        };
         serde_json::to_string(&job).unwrap()
     }
 
@@ -207,7 +220,11 @@ mod tests {
             "image":"d","sound":"e","badge":0}"#;
         let hints = [Hints::default(), serde_json::from_str(all_hints).unwrap()];
         let trace = TraceParent { trace_id: [0xab; 16], span_id: [1; 8], sampled: true };
-        let marks = [(0, false, None), (1, true, Some(trace)), (u64::MAX, true, None)];
+        let marks = [
+            (0, false, None, None),
+            (1, true, Some(trace), None),
+            (u64::MAX, true, None, Some("c\"i")),
+        ];
         for (notification, data) in
             notifications.iter().flat_map(|n| datas.iter().map(move |d| (n, d)))
         {
@@ -225,9 +242,9 @@ mod tests {
                     sequence: 1_700_000_000_000_001,
                     expires_at: UnixMillis(u64::MAX),
                 };
-                for (app_generation, counted, trace) in marks {
+                for (app_generation, counted, trace, sent_by) in marks {
                     let dedup_nonce = u64::MAX;
-                    let marks = JobMarks { dedup_nonce, app_generation, counted, trace };
+                    let marks = JobMarks { dedup_nonce, app_generation, counted, trace, sent_by };
                     let written = encode_job(&payload, audience, marks).unwrap();
                     let written = String::from_utf8(written).unwrap();
                     assert_eq!(written, derived(&payload, audience, marks));

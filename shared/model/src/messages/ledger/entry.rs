@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Advance, AdvanceOutcome, Claim, EarlyRecall, FailReason, MessageState, Outcomes, Partition,
-    PartitionState, Plan, Retried, RetryReason, leftover,
+    Advance, AdvanceOutcome, BroadcastNote, Claim, EarlyRecall, FailReason, MessageState, Outcomes,
+    Partition, PartitionState, Plan, Retried, RetryReason, leftover,
 };
 use crate::{
     app::AppKey,
@@ -36,6 +36,8 @@ pub struct NewEntry {
     /// The deduplication nonce of the entry that this one replaces, because its job ended without
     /// being sent to any device. The entry of any other job stays.
     pub replaces: Option<u64>,
+    /// The content and the sender of a broadcast; none for a push to named devices.
+    pub broadcast: Option<Box<BroadcastNote>>,
 }
 
 /// One partition of a message, as a worker reads it before it claims it.
@@ -79,6 +81,8 @@ pub struct Entry {
     pub outcomes: Outcomes,
     /// Tries so far that ended without an outcome.
     pub retried: Retried,
+    /// [`NewEntry::broadcast`].
+    pub broadcast: Option<Box<BroadcastNote>>,
 }
 
 impl Entry {
@@ -96,6 +100,7 @@ impl Entry {
             targeted: 0,
             outcomes: Outcomes::default(),
             retried: Retried::new(),
+            broadcast: new.broadcast.clone(),
         }
     }
 
@@ -118,6 +123,7 @@ impl Entry {
             targeted: 0,
             outcomes: Outcomes::default(),
             retried: Retried::new(),
+            broadcast: None,
         }
     }
 
@@ -128,6 +134,7 @@ impl Entry {
         self.dedup_nonce = Some(new.dedup_nonce);
         self.plan.clone_from(&new.plan);
         self.partitions = first_partitions(new);
+        self.broadcast.clone_from(&new.broadcast);
         // If the ledger lost the entry and then took the recall, a worker may have counted before.
         self.targeted = 0;
         self.outcomes = Outcomes::default();
@@ -255,6 +262,7 @@ mod tests {
             plan: None,
             claim: None,
             replaces: None,
+            broadcast: None,
         })
     }
 

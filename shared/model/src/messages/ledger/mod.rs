@@ -20,6 +20,7 @@
 //!   is
 //! - `advance`: the step that changes a partition
 //! - `entry`, `state`: all that the ledger has of one message
+//! - `broadcast`: the content and the sender of a broadcast
 //! - `outcomes`: the outcomes of devices, and the reasons
 //! - `record`: the binary form of a small entry
 //! - `recall`: the step that ends a message early
@@ -29,6 +30,7 @@
 //! - `list`: places in an app's list of messages
 
 mod advance;
+mod broadcast;
 mod entry;
 pub mod leftover;
 mod list;
@@ -42,6 +44,7 @@ mod state;
 
 pub use self::{
     advance::{Advance, AdvanceOutcome, Counts, MessageStep},
+    broadcast::{BroadcastNote, MOST_CONTENT, MOST_TITLE},
     entry::{Entry, NewEntry, PartitionView},
     leftover::Leftover,
     list::{ID_BYTES, ListPlace},

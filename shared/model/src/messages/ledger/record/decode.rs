@@ -58,6 +58,7 @@ pub fn decode(app: &AppId, message: &MessageId, record: &[u8]) -> Result<Entry, 
         targeted: 0,
         outcomes: Outcomes::default(),
         retried: Retried::new(),
+        broadcast: None,
     };
     if state != PartitionState::default() {
         entry.partitions.insert(0, Partition { state, leftovers: Vec::new() });

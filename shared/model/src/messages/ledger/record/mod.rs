@@ -125,6 +125,7 @@ pub fn encode(entry: &Entry) -> Option<Vec<u8>> {
     let Entry { message_id, accepted_at, expires_at, dedup_nonce, recalled_at, .. } = entry;
     let partition = entry.partition(0);
     let fits = entry.plan.as_ref() == Some(&Plan::named())
+        && entry.broadcast.is_none()
         && entry.partitions.keys().all(|number| *number == 0)
         && partition.leftovers.is_empty()
         && entry.targeted == entry.outcomes.total();

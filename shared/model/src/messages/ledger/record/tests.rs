@@ -27,6 +27,7 @@ fn entry(message: MessageId, state: PartitionState, outcomes: Outcomes) -> Entry
         targeted: outcomes.total(),
         outcomes,
         retried: Retried::new(),
+        broadcast: None,
     }
 }
 
