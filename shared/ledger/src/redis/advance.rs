@@ -10,6 +10,7 @@ use push_store::{IndexError, redis::keys::MessageKeys};
 use tracing::debug;
 
 use super::{
+    list::kept_lists,
     records::{MAX_RECORD, PageLifetime, Swap, Swapped, record_of},
     stored_entry::{TRIES, contended, decode},
 };
@@ -22,7 +23,7 @@ fn lifetime(step: &Advance) -> PageLifetime {
 
 /// The step as a change of the record's head, with the counts appended; none if the step depends on
 /// the rest of the record.
-fn head_swap(keys: &MessageKeys, step: &Advance) -> Option<Swap> {
+fn head_swap(keys: &MessageKeys, message: &MessageId, step: &Advance) -> Option<Swap> {
     let Advance { dedup_nonce, partition: 0, from, to, leftovers, counts, .. } = step else {
         return None;
     };
@@ -33,7 +34,8 @@ fn head_swap(keys: &MessageKeys, step: &Advance) -> Option<Swap> {
     let old = record::head(*dedup_nonce, from, false);
     let new = record::head(*dedup_nonce, to, false);
     let (behind, keep) = (record::counts(counts), lifetime(step));
-    Some(Swap { behind, keep, ..Swap::of(keys, old, new) })
+    let kept_lists = kept_lists(keys, message, step.keep_until);
+    Some(Swap { behind, keep, kept_lists, ..Swap::of(keys, old, new) })
 }
 
 impl RedisLedger {
@@ -47,18 +49,18 @@ impl RedisLedger {
         let app = &app.id;
         if step.partition > 0 {
             // Only an expanded entry has more than one partition.
-            return match self.advance_expanded(&keys, step).await? {
+            return match self.advance_expanded(&keys, message, step).await? {
                 AdvanceOutcome::Unknown => {
                     Ok(self.advance_from_record(&keys, app, message, step, None).await?.0)
                 }
                 advanced => Ok(advanced),
             };
         }
-        let known = match head_swap(&keys, step) {
+        let known = match head_swap(&keys, message, step) {
             Some(swap) => match self.swap(swap).await? {
                 Swapped::Done => return Ok(AdvanceOutcome::Saved { recalled: false }),
                 // The entry may be expanded, with its stub on a page of its own.
-                Swapped::Refused(None) => return self.advance_expanded(&keys, step).await,
+                Swapped::Refused(None) => return self.advance_expanded(&keys, message, step).await,
                 Swapped::Refused(record) => record,
             },
             None => None,
@@ -80,8 +82,9 @@ impl RedisLedger {
         &self,
         steps: &[MessageStep],
     ) -> Vec<Result<AdvanceOutcome, IndexError>> {
-        let swap =
-            |one: &MessageStep| head_swap(&self.keys.message(&one.app, &one.message), &one.step);
+        let swap = |one: &MessageStep| {
+            head_swap(&self.keys.message(&one.app, &one.message), &one.message, &one.step)
+        };
         let swapped = self.swap_some(steps.iter().map(swap).collect()).await;
         let answers =
             steps.iter().zip(swapped).map(async |(one, swapped)| match swapped.transpose()? {
@@ -108,11 +111,11 @@ impl RedisLedger {
                 Some(record) => record,
                 None => match self.read_record(keys).await? {
                     Some(record) => record,
-                    None => return Ok((self.advance_expanded(keys, step).await?, false)),
+                    None => return Ok((self.advance_expanded(keys, message, step).await?, false)),
                 },
             };
             if record::is_stub(&record) {
-                return Ok((self.advance_expanded(keys, step).await?, true));
+                return Ok((self.advance_expanded(keys, message, step).await?, true));
             }
             let mut entry = decode(app, message, &record)?;
             let advanced = entry.advance(step);
@@ -121,7 +124,9 @@ impl RedisLedger {
             let saved = match short {
                 Some(new) => {
                     let keep = lifetime(step);
-                    match self.swap(Swap { keep, ..Swap::of(keys, record, new) }).await? {
+                    let kept_lists = kept_lists(keys, message, step.keep_until);
+                    let swap = Swap { keep, kept_lists, ..Swap::of(keys, record, new) };
+                    match self.swap(swap).await? {
                         Swapped::Done => true,
                         Swapped::Refused(None) => return Ok((AdvanceOutcome::Unknown, false)),
                         Swapped::Refused(now) => {
@@ -130,7 +135,7 @@ impl RedisLedger {
                         }
                     }
                 }
-                None => self.expand(keys, &record, &entry, step.keep_until).await?,
+                None => self.expand(keys, message, (&record, &entry), step.keep_until).await?,
             };
             if saved {
                 return Ok((advanced, false));

@@ -44,7 +44,7 @@ impl RedisLedger {
             let short = record::encode(&entry).filter(|record| record.len() <= MAX_RECORD);
             let saved = match short {
                 Some(new) => self.swap(Swap::of(&keys, record, new)).await? == Swapped::Done,
-                None => self.expand(&keys, &record, &entry, None).await?,
+                None => self.expand(&keys, message, (&record, &entry), None).await?,
             };
             if saved {
                 return Ok(RecallOutcome::Recalled(entry));

@@ -40,6 +40,8 @@ pub(super) struct Swap {
     /// The bytes that are appended to the record.
     pub(super) behind: Vec<u8>,
     pub(super) keep: PageLifetime,
+    /// The keys of the lists of entries that are kept as long as the page.
+    pub(super) kept_lists: Vec<String>,
     /// The mark with which a record does not begin if it is among those of evicted entries.
     pub(super) unless_evicted: Option<u64>,
     /// The member by which its app's list of entries finds a record that begins.
@@ -75,8 +77,9 @@ impl Swap {
         let MessageKeys { page, field, .. } = keys;
         let (page, field) = (page.clone(), *field);
         let (behind, keep) = (Vec::new(), PageLifetime::default());
+        let kept_lists = Vec::new();
         let (unless_evicted, listed) = (None, None);
-        Self { page, field, expected, head, behind, keep, unless_evicted, listed }
+        Self { page, field, expected, head, behind, keep, kept_lists, unless_evicted, listed }
     }
 
     /// It begins a record if that has a valid length, as `begin_records.lua` requires.
@@ -173,7 +176,10 @@ async fn swap_page(
     let until = swaps.iter().map(|swap| swap.keep.until).max().unwrap_or(0);
     let at_least = swaps.iter().map(|swap| swap.keep.at_least).max().unwrap_or(0);
     let call = if kind == SwapKind::Change {
-        let mut swap = context.scripts.swap_records.call(&[page, &pages]);
+        let lists: BTreeSet<&str> =
+            swaps.iter().flat_map(|swap| &swap.kept_lists).map(String::as_str).collect();
+        let keys: Vec<&str> = [page, &pages].into_iter().chain(lists).collect();
+        let mut swap = context.scripts.swap_records.call(&keys);
         swap.arg(until).arg(at_least).arg(MAX_RECORD);
         for Swap { field, expected, head, behind, .. } in swaps {
             swap.arg(&field.0).arg(expected).arg(head).arg(behind);

@@ -1,11 +1,19 @@
-//! The bound of an app's list of messages: in Redis a list keeps its newest members.
+//! The bounds of an app's list of messages: in Redis a list keeps its newest members, and expires.
 
-use push_ledger::Ledger;
+use std::time::Duration;
+
+use push_ledger::{Ledger, redis::RedisLedger};
 use push_model::{
-    ids::MessageId,
-    ledger::{ListPlace, NewEntry, Plan},
+    device::TransportKind,
+    ids::{AudienceKind, MessageId},
+    ledger::{
+        Advance, AdvanceOutcome, Counts, Leftover, ListPlace, NewEntry, PartitionState, Plan,
+    },
+    slots::SlotRange,
     time::UnixMillis,
 };
+use push_store::redis::RedisStore;
+use push_tests::{namespace, redis_url};
 use uuid::Uuid;
 
 use crate::index::{engines, support::key};
@@ -54,4 +62,68 @@ async fn a_list_that_is_full_ends_where_members_are_missing_and_has_no_gap() {
     assert!(listed.len() > 100, "{}", listed.len());
     assert!(listed.len() < 120, "{}", listed.len());
     assert_eq!(listed, newest[..listed.len()]);
+}
+
+/// The shortest time for which a list of entries is still kept.
+async fn shortest_life(namespace: &str) -> Duration {
+    let server = redis::Client::open(redis_url()).unwrap();
+    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+    let mut lives = Vec::new();
+    for kind in ['n', 'a'] {
+        let keys = redis::cmd("KEYS").arg(format!("{namespace}:{{l/*}}:{kind}*")).to_owned();
+        let keys: Vec<String> = keys.query_async(&mut connection).await.unwrap();
+        for key in keys {
+            let life = redis::cmd("PTTL").arg(key).to_owned();
+            lives.push(life.query_async::<u64>(&mut connection).await.unwrap());
+        }
+    }
+    Duration::from_millis(lives.into_iter().min().expect("a list"))
+}
+
+#[tokio::test]
+async fn a_list_is_kept_as_long_as_the_entries_that_a_step_keeps_longer() {
+    const LONG: Duration = Duration::from_hours(100);
+    let leftover = Leftover {
+        attempt: 1,
+        unanswered: 0,
+        throttled: 0,
+        due_at: UnixMillis::now(),
+        clients: vec!["d".parse().unwrap()],
+    };
+    let derived = in_stripe(7, 0).message_id;
+    let [named, broadcast] = [AudienceKind::Named, AudienceKind::Broadcast]
+        .map(|kind| MessageId::issue(&key().id, kind));
+    for (message_id, is_named, leftovers) in [
+        (named, true, None),
+        (named, true, Some(vec![leftover.clone()])),
+        (derived, true, None),
+        (derived, true, Some(vec![leftover.clone()])),
+        (broadcast, false, None),
+    ] {
+        let namespace = namespace();
+        let store =
+            RedisStore::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
+        let ledger = RedisLedger::new(store);
+        let range = SlotRange { shard: 0, from: 0, to: 10 };
+        let plan =
+            if is_named { Plan::named() } else { Plan::of(TransportKind::Mqtt, vec![vec![range]]) };
+        let new = NewEntry { message_id, plan: Some(plan), ..in_stripe(7, 0) };
+        let begun = ledger.begin(&new).await.unwrap().unwrap();
+        assert!(shortest_life(&namespace).await < LONG / 2);
+        let from = begun.partition(0).state;
+        let is_pending = u64::from(leftovers.is_some());
+        let step = Advance {
+            dedup_nonce: new.dedup_nonce,
+            partition: 0,
+            from,
+            to: PartitionState { step: from.step + 1, ..from },
+            leftovers,
+            counts: Counts { targeted: is_pending, ..Counts::default() },
+            keep_until: Some(UnixMillis::now().plus(LONG)),
+        };
+        let advanced = ledger.advance(&key(), &message_id, &step).await.unwrap();
+        assert!(matches!(advanced, AdvanceOutcome::Saved { .. }), "{advanced:?}");
+        let life = shortest_life(&namespace).await;
+        assert!(life > LONG - Duration::from_mins(1), "{message_id}: {life:?}");
+    }
 }

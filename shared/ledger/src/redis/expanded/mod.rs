@@ -30,7 +30,7 @@ use self::fields::{
     read_partition, read_plan,
 };
 use super::{
-    list::ListMember,
+    list::{ListMember, kept_lists},
     records::MAX_RECORD,
     stored_entry::{KEEP_AT_LEAST, StoredEntry, corrupt},
 };
@@ -72,10 +72,14 @@ impl RedisLedger {
     pub(in crate::redis) async fn advance_expanded(
         &self,
         keys: &MessageKeys,
+        message: &MessageId,
         step: &Advance,
     ) -> Result<AdvanceOutcome, IndexError> {
-        let mut advance =
-            self.scripts.advance.call(&[&keys.expanded_entry(), &keys.page, &keys.overflow_page()]);
+        let (entry, overflow) = (keys.expanded_entry(), keys.overflow_page());
+        let lists = kept_lists(keys, message, step.keep_until);
+        let keys_of_call = [&entry, &keys.page, &overflow].into_iter().chain(&lists);
+        let keys_of_call: Vec<&str> = keys_of_call.map(String::as_str).collect();
+        let mut advance = self.scripts.advance.call(&keys_of_call);
         let number = step.partition;
         advance.arg(step.dedup_nonce).arg(format!("{STATE}{number}"));
         // A partition that was never claimed has no field.
@@ -133,11 +137,14 @@ impl RedisLedger {
     pub(in crate::redis) async fn expand(
         &self,
         keys: &MessageKeys,
-        record: &[u8],
-        entry: &Entry,
+        message: &MessageId,
+        (record, entry): (&[u8], &Entry),
         keep_until: Option<UnixMillis>,
     ) -> Result<bool, IndexError> {
-        let mut expand = self.scripts.expand.call(&[&keys.page, &keys.expanded_entry()]);
+        let (expanded, lists) = (keys.expanded_entry(), kept_lists(keys, message, keep_until));
+        let keys_of_call = [&keys.page, &expanded].into_iter().chain(&lists);
+        let keys_of_call: Vec<&str> = keys_of_call.map(String::as_str).collect();
+        let mut expand = self.scripts.expand.call(&keys_of_call);
         expand.arg(&keys.field.0).arg(record).arg(&record::STUB);
         expand.arg(keep_until.map_or(0, |at| at.0));
         for (field, value) in fields_of(entry)? {

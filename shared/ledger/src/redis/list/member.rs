@@ -11,7 +11,7 @@ use push_model::{
     ledger::{ID_BYTES, ListPlace, NewEntry, Plan},
     time::UnixMillis,
 };
-use push_store::redis::keys::{EntryList, MessageKeys};
+use push_store::redis::keys::{EntryList, MessageKeys, StripeKeys};
 use uuid::Uuid;
 
 /// The bytes of a time in a member.
@@ -55,6 +55,26 @@ impl ListMember {
         let list = if is_named { EntryList::Named } else { EntryList::Broadcasts };
         Self { list, member: [&time_bytes(at)[..], &id].concat() }
     }
+}
+
+/// The lists that may lead to an entry, whatever its form was when it began.
+fn lists_of(keys: &MessageKeys, message: &MessageId) -> impl Iterator<Item = EntryList> {
+    let pages = match message.page_and_field(keys.field.app()).0 {
+        LedgerPage::Shared(AudienceKind::Named, ..) => message.page_span().map(EntryList::Pages),
+        LedgerPage::Shared(AudienceKind::Broadcast, ..) | LedgerPage::Own(_) => None,
+    };
+    pages.into_iter().chain([EntryList::Named, EntryList::Broadcasts])
+}
+
+/// The keys of the lists that a step keeps if it keeps the entry longer; none if it does not.
+pub(in crate::redis) fn kept_lists(
+    keys: &MessageKeys,
+    message: &MessageId,
+    keep_until: Option<UnixMillis>,
+) -> Vec<String> {
+    let key = |list| StripeKeys::entry_list_of(&keys.page, list, keys.field.app());
+    let keys = keep_until.map(|_| lists_of(keys, message).map(key));
+    keys.into_iter().flatten().collect()
 }
 
 fn time_bytes(time: UnixMillis) -> [u8; TIME_BYTES] {

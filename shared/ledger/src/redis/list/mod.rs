@@ -4,8 +4,9 @@
 //! lists of its app, in the stripe of its page, so that no push takes another request:
 //! - `begin_records.lua` adds pages: one member for all entries of an app on a page;
 //! - `begin_expanded.lua` adds the entry itself: a broadcast, or a push that found its page full;
-//! - a step, a recall and an eviction change no list. A member whose entries are gone leads to nothing, and
-//!   is removed when the list is full, or expires with the list;
+//! - a step that keeps an entry longer keeps its lists as long, and changes none;
+//! - an eviction and a recall change no list. A member whose entries are gone leads to nothing, and is
+//!   removed when the list is full, or expires with the list;
 //! - a list that is full (`pages.lua`) loses its oldest members. It keeps a mark of that, and entries as old
 //!   as these are not reported from any stripe: the list ends there and has no gap.
 //!
@@ -36,7 +37,7 @@ use push_store::{
 };
 use redis::{Cmd, Value};
 
-pub(super) use self::member::ListMember;
+pub(super) use self::member::{ListMember, kept_lists};
 use self::{
     member::{Target, bound, message_of},
     merge::{Element, Elements, ListRead, Merge},

@@ -1,6 +1,7 @@
 -- Changes a partition and the counts of an expanded entry, if the entry has the deduplication nonce
 -- of the message and the partition is in the state that the step follows on. KEYS[1]: the entry;
--- KEYS[2]: its page; KEYS[3]: the page that it has if that one is full. ARGV: the nonce; the field of
+-- KEYS[2]: its page; KEYS[3]: the page that it has if that one is full; then the lists of entries that
+-- are kept as long as the entry. ARGV: the nonce; the field of
 -- the state, its old value (empty if there is no field) and its new one; the field of the leftovers and their new value ('keep' leaves them, empty
 -- removes them); until when the entry is kept at least (0 leaves that) and the shortest time for
 -- which it is kept, in milliseconds; then the counters and what is added to each.
@@ -30,9 +31,9 @@ if ARGV[7] ~= '0' then
   if redis.call('PTTL', KEYS[1]) < wanted - now then
     redis.call('PEXPIREAT', KEYS[1], string.format('%d', wanted))
   end
-  for page = 2, 3 do
-    if redis.call('PTTL', KEYS[page]) < wanted - now then
-      redis.call('PEXPIREAT', KEYS[page], string.format('%d', wanted))
+  for key = 2, #KEYS do
+    if redis.call('PTTL', KEYS[key]) < wanted - now then
+      redis.call('PEXPIREAT', KEYS[key], string.format('%d', wanted))
     end
   end
 end

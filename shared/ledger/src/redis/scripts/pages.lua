@@ -39,6 +39,15 @@ local MOST_LISTED = 100
 -- The time for which a list is kept longer than its entries, so that few calls set it, in milliseconds.
 local LIST_SLACK = 3600000
 
+-- Keeps the lists of entries with the keys from number `from` on until `wanted` at least, if they exist.
+local function keep_lists(from, wanted, now)
+  for list = from, #KEYS do
+    if redis.call('PTTL', KEYS[list]) < wanted - now then
+      redis.call('PEXPIREAT', KEYS[list], string.format('%d', wanted + LIST_SLACK))
+    end
+  end
+end
+
 -- Adds members to the list of an app's entries with this key: those of ARGV from number `from` to number
 -- `last`, each behind its score, which is 0. If the list is full, the oldest members make room, and the
 -- empty member, which is the first of all, says so.

@@ -1,6 +1,7 @@
 -- Changes records of one ledger page, each only if it still begins as expected. KEYS[1]: the page;
--- KEYS[2]: the list of pages. ARGV: until when the page is kept at least (0 leaves that as it is),
--- and the shortest time for which it is kept from now on, in milliseconds; the longest record; then
+-- KEYS[2]: the list of pages; then the lists of entries that are kept as long as the page. ARGV: until
+-- when the page is kept at least (0 leaves that as it is), and the shortest time for which it is kept
+-- from now on, in milliseconds; the longest record; then
 -- for each change its field, the bytes with which its record must begin (empty: there must be no
 -- record), the bytes that replace them, and the bytes that are appended. No field comes twice.
 --
@@ -35,6 +36,7 @@ if #set > 0 then
     local is_new = redis.call('HLEN', KEYS[1]) == added
     local wanted = math.max(tonumber(ARGV[1]), now + tonumber(ARGV[2]))
     keep_page(KEYS[1], KEYS[2], is_new, wanted, now)
+    keep_lists(3, wanted, now)
   end
 end
 return refused
