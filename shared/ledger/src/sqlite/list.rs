@@ -2,6 +2,11 @@
 //!
 //! An issued id begins with its time, so the keys of the tables are in the order of the list. A derived
 //! id has no time, and its rows have the time of acceptance in a column with an index.
+//!
+//! Most derived ids are greater than any issued one. So the first page looks for issued ids up to a day
+//! from now, and does not begin at the greatest id, where it would read all derived ones.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use push_model::{
@@ -86,7 +91,13 @@ impl Source {
     }
 
     /// The id below which rows are older than a place. Issued ids are compared by their own time.
-    fn id_before(self, ListPlace { at, id }: &ListPlace) -> [u8; 16] {
+    /// Those behind `last` are not listed.
+    fn id_before(self, place: &ListPlace, last: UnixMillis) -> [u8; 16] {
+        let issued_before = ListPlace::start_of(last);
+        let ListPlace { at, id } = match self {
+            Self::Issued(_) | Self::IssuedRows => place.min(&issued_before),
+            Self::Derived(_) | Self::DerivedRows => place,
+        };
         let mut bound = [0; 16];
         match self {
             Self::Derived(_) | Self::DerivedRows => bound[..ID_BYTES].copy_from_slice(id),
@@ -108,13 +119,13 @@ impl Source {
         self,
         sql: &Connection,
         app: i64,
-        before: &ListPlace,
+        (before, last): (&ListPlace, UnixMillis),
         limit: usize,
     ) -> Result<Vec<FoundRow>, StoreError> {
         let mut statement = sql.prepare_cached(self.query())?;
         let at = i64::try_from(before.at.0).unwrap_or(i64::MAX);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut rows = statement.query(params![app, self.id_before(before), at, limit])?;
+        let mut rows = statement.query(params![app, self.id_before(before, last), at, limit])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let message = message_id(row.get(0)?);
@@ -132,6 +143,9 @@ impl Source {
     }
 }
 
+/// The time by which the clock of an `ingest` may be ahead, so that its messages are listed.
+const AHEAD: Duration = Duration::from_hours(24);
+
 /// The place before which every entry is.
 const NEWEST: ListPlace = ListPlace { at: UnixMillis(i64::MAX as u64), id: [u8::MAX; ID_BYTES] };
 
@@ -140,7 +154,7 @@ const NEWEST: ListPlace = ListPlace { at: UnixMillis(i64::MAX as u64), id: [u8::
 fn merged(
     sql: &Connection,
     app: i64,
-    before: &ListPlace,
+    before: (&ListPlace, UnixMillis),
     limit: usize,
 ) -> Result<(Vec<FoundRow>, Option<ListPlace>), StoreError> {
     let (mut all, mut floor) = (Vec::new(), None);
@@ -172,7 +186,7 @@ fn page(
     if app == apps::NONE || limit == 0 {
         return Ok(EntryPage { entries: Vec::new(), next: before.filter(|_| limit == 0) });
     }
-    let (rows, next) = merged(sql, app, &before.unwrap_or(NEWEST), limit)?;
+    let (rows, next) = merged(sql, app, (&before.unwrap_or(NEWEST), now.plus(AHEAD)), limit)?;
     let mut entries = Vec::with_capacity(rows.len());
     for row in rows {
         entries.extend(entry(sql, app, &key.id, row, now)?);
@@ -212,5 +226,27 @@ impl EntryLists for SqliteLedger {
         let (ledger_id, app, now) = (self.ledger_id, app.clone(), UnixMillis::now());
         let read = move |sql: &Connection| page(sql, ledger_id, &app, before, limit, now);
         Ok(self.database.read(read).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use push_model::{id_key::IdKey, ids::AudienceKind};
+
+    use super::*;
+
+    #[test]
+    fn the_first_page_skips_nearly_all_derived_ids_and_no_issued_one() {
+        let (app, now): (AppId, _) = ("a".parse().unwrap(), UnixMillis::now());
+        for source in [Source::Issued(RecordTable::Begun), Source::IssuedRows] {
+            let bound = source.id_before(&NEWEST, now.plus(AHEAD));
+            let of_ingest_ahead =
+                MessageId::issue_at(&app, AudienceKind::Named, now.plus(AHEAD / 2));
+            assert!(*of_ingest_ahead.as_uuid().as_bytes() < bound);
+            let derived =
+                |number: u32| MessageId::derive(&app, &IdKey::from([1; 16]), &number.to_be_bytes());
+            let read = (0..2000).filter(|number| *derived(*number).as_uuid().as_bytes() < bound);
+            assert!(read.count() < 100, "one in 160 has bytes like those of a time up to now");
+        }
     }
 }
