@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use push_ledger::{Ledger, redis::RedisLedger};
+use push_ledger::{EntryLists as _, Ledger, LedgerBounds as _, redis::RedisLedger};
 use push_model::{
     device::TransportKind,
     ids::{AudienceKind, MessageId},
@@ -64,8 +64,8 @@ async fn a_list_that_is_full_ends_where_members_are_missing_and_has_no_gap() {
     assert_eq!(listed, newest[..listed.len()]);
 }
 
-/// The shortest time for which a list of entries is still kept.
-async fn shortest_life(namespace: &str) -> Duration {
+/// The times for which the lists of entries are still kept.
+async fn lives(namespace: &str) -> Vec<Duration> {
     let server = redis::Client::open(redis_url()).unwrap();
     let mut connection = server.get_multiplexed_async_connection().await.unwrap();
     let mut lives = Vec::new();
@@ -74,10 +74,16 @@ async fn shortest_life(namespace: &str) -> Duration {
         let keys: Vec<String> = keys.query_async(&mut connection).await.unwrap();
         for key in keys {
             let life = redis::cmd("PTTL").arg(key).to_owned();
-            lives.push(life.query_async::<u64>(&mut connection).await.unwrap());
+            let life: u64 = life.query_async(&mut connection).await.unwrap();
+            lives.push(Duration::from_millis(life));
         }
     }
-    Duration::from_millis(lives.into_iter().min().expect("a list"))
+    lives
+}
+
+/// The shortest of them.
+async fn shortest_life(namespace: &str) -> Duration {
+    lives(namespace).await.into_iter().min().expect("a list")
 }
 
 #[tokio::test]
@@ -126,4 +132,42 @@ async fn a_list_is_kept_as_long_as_the_entries_that_a_step_keeps_longer() {
         let life = shortest_life(&namespace).await;
         assert!(life > LONG - Duration::from_mins(1), "{message_id}: {life:?}");
     }
+}
+
+#[tokio::test]
+async fn what_is_evicted_leaves_nothing_in_the_lists() {
+    let namespace = namespace();
+    let store = RedisStore::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
+    let ledger = RedisLedger::new(store);
+    let now = UnixMillis::now();
+    for number in 0..30 {
+        let derived = in_stripe(7, number);
+        let message_id = match number % 3 {
+            0 => MessageId::issue(&key().id, AudienceKind::Named),
+            1 => MessageId::issue(&key().id, AudienceKind::Broadcast),
+            _ => derived.message_id,
+        };
+        let plan = match number % 3 {
+            1 => Plan::of(TransportKind::Mqtt, vec![Vec::new()]),
+            _ => Plan::named(),
+        };
+        let expires_at = UnixMillis(now.0 - 60_000);
+        let new = NewEntry { message_id, plan: Some(plan), expires_at, ..derived };
+        ledger.begin(&new).await.unwrap().unwrap();
+        let step = Advance {
+            dedup_nonce: new.dedup_nonce,
+            partition: 0,
+            from: PartitionState::default(),
+            to: PartitionState::ENDED,
+            leftovers: None,
+            counts: Counts::default(),
+            keep_until: None,
+        };
+        ledger.advance(&key(), &message_id, &step).await.unwrap();
+    }
+    assert!(lives(&namespace).await.len() > 2);
+    while ledger.keep_within(0, now).await.unwrap().more {}
+    let page = ledger.entries_before(&key(), None, 50).await.unwrap();
+    assert_eq!((page.entries, page.next), (Vec::new(), None));
+    assert!(lives(&namespace).await.is_empty());
 }

@@ -1,23 +1,26 @@
 //! Evicting the oldest closed entries of the apps that hold more than their share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use push_model::{
-    ids::{AppTag, MessageId, PageField},
+    ids::{AppTag, LedgerPage, MessageId, PageField},
     ledger::{eviction_mark, is_eviction_remembered, may_be_evicted, record},
     report,
     time::UnixMillis,
 };
 use push_store::{
     IndexError,
-    redis::{connection::reply, keys::page_of_name},
+    redis::{
+        connection::reply,
+        keys::{StripeKeys, page_of_name},
+    },
 };
 
 use super::{
     lists::ListedPage,
     stripes::{IN_FLIGHT, all_of, memory_usage, read_page, records_of},
 };
-use crate::redis::{RedisLedger, expanded};
+use crate::redis::{RedisLedger, expanded, list::ListMember};
 
 /// The most expanded entries that a round reads of a page.
 const EXPANDED_ENTRIES: usize = 256;
@@ -46,6 +49,9 @@ struct Chosen<'a> {
     accepted: BTreeMap<AppTag, UnixMillis>,
     /// The memory of the expanded entries.
     bytes: BTreeMap<AppTag, u64>,
+    /// The members of lists of entries that lead to them, by the app, each with what the page no longer has
+    /// when the member leads to nothing.
+    members: BTreeSet<(AppTag, ListMember, Vec<u8>)>,
     /// Marks of entries that are closed before their messages have expired.
     marks: Vec<u64>,
 }
@@ -54,6 +60,12 @@ impl Chosen<'_> {
     fn accepted(&mut self, message: &MessageId, field: PageField, at: UnixMillis) {
         let latest = self.accepted.entry(field.app()).or_default();
         *latest = at.max(message.time().unwrap_or_default()).max(*latest);
+    }
+
+    /// Notes the members that lead to an entry.
+    fn listed(&mut self, page: LedgerPage, field: PageField, at: UnixMillis, is_stub: bool) {
+        let members = ListMember::of_evicted(page, field, at, is_stub);
+        self.members.extend(members.map(|(member, gone)| (field.app(), member, gone)));
     }
 
     /// Returns how many entries of an app are chosen.
@@ -132,6 +144,7 @@ impl RedisLedger {
             let Ok(preamble) = record::preamble(&message, record) else { continue };
             if preamble.state.is_ended() || now > preamble.expires_at.plus(report::OVERDUE_AFTER) {
                 chosen.accepted(&message, *field, preamble.accepted_at);
+                chosen.listed(named, *field, preamble.accepted_at, false);
                 if preamble.state.is_ended() && is_eviction_remembered(preamble.expires_at, now) {
                     chosen.marks.push(eviction_mark(&message, preamble.dedup_nonce));
                 }
@@ -149,6 +162,7 @@ impl RedisLedger {
             let dedup_nonce = match expanded::read(&message, fields) {
                 Ok(Some(entry)) if may_be_evicted(&entry, now) => {
                     chosen.accepted(&message, field, entry.accepted_at);
+                    chosen.listed(named, field, entry.accepted_at, true);
                     if let Some(dedup_nonce) = entry.dedup_nonce
                         && entry.is_closed()
                         && entry.expires_at.is_some_and(|at| is_eviction_remembered(at, now))
@@ -179,9 +193,16 @@ impl RedisLedger {
         let (kept, evicted_until) = (stripe.kept_pages(), stripe.evicted_until());
         let mut keys = vec![page_key.as_str(), &list, &kept, &evicted_until];
         keys.extend(chosen.expanded.iter().map(|(_, _, key, _)| key.as_str()));
+        let mut lists = BTreeMap::<String, Vec<(&[u8], &[u8])>>::new();
+        for (app, ListMember { list, member }, gone) in &chosen.members {
+            let list = StripeKeys::entry_list_of(&page_key, *list, *app);
+            lists.entry(list).or_default().push((gone, member));
+        }
+        keys.extend(lists.keys().map(String::as_str));
         self.add_marks(&stripe, &chosen.marks).await?;
         let mut evict = self.scripts.evict.call(&keys);
         evict.arg(&page.element).arg(chosen.accepted.len()).arg(chosen.closed.len());
+        evict.arg(lists.len());
         for (app, accepted) in &chosen.accepted {
             // The time in an id that a client made up may be in the future.
             evict.arg(&app.0).arg((*accepted).min(now).0);
@@ -191,6 +212,12 @@ impl RedisLedger {
         }
         for (field, record, _, dedup_nonce) in &chosen.expanded {
             evict.arg(&field.0).arg(*record).arg(dedup_nonce);
+        }
+        for members in lists.values() {
+            evict.arg(members.len());
+            for (gone, member) in members {
+                evict.arg(*gone).arg(*member);
+            }
         }
         let mut answer = reply::list(evict.run(&self.bulk).await?)?.into_iter();
         let mut next = || reply::number(answer.next().unwrap_or_default());

@@ -7,7 +7,7 @@
 
 use push_model::{
     app::AppKey,
-    ids::{AudienceKind, LedgerPage, MessageId, Window},
+    ids::{AudienceKind, LedgerPage, MessageId, PageField, Window},
     ledger::{ID_BYTES, ListPlace, NewEntry, Plan},
     time::UnixMillis,
 };
@@ -18,7 +18,7 @@ use uuid::Uuid;
 const TIME_BYTES: usize = 6;
 
 /// A member of a list, which begins with its time, so that members are sorted by time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::redis) struct ListMember {
     pub(in crate::redis) list: EntryList,
     pub(in crate::redis) member: Vec<u8>,
@@ -36,24 +36,49 @@ pub(super) enum Target {
 impl ListMember {
     /// The member for an entry that begins as a record.
     pub(in crate::redis) fn of_record(keys: &MessageKeys, new: &NewEntry) -> Self {
-        let message = &new.message_id;
-        let (page, _) = message.page_and_field(keys.field.app());
-        match (page, message.page_span(), message.time()) {
-            (LedgerPage::Shared(AudienceKind::Named, _, [_, a, b]), Some(span), Some(time)) => {
-                let mut member = time_bytes(span.end(time)).to_vec();
-                member.extend([a, b]);
-                Self { list: EntryList::Pages(span), member }
-            }
-            _ => Self::of_expanded(new),
-        }
+        let (page, _) = new.message_id.page_and_field(keys.field.app());
+        Self::of_page(page, &new.message_id).unwrap_or_else(|| Self::of_expanded(new))
+    }
+
+    /// The member of a page that is listed instead of its entries; none if it is not.
+    fn of_page(page: LedgerPage, message: &MessageId) -> Option<Self> {
+        let LedgerPage::Shared(AudienceKind::Named, _, [_, a, b]) = page else { return None };
+        let (span, time) = (message.page_span()?, message.time()?);
+        let mut member = time_bytes(span.end(time)).to_vec();
+        member.extend([a, b]);
+        Some(Self { list: EntryList::Pages(span), member })
+    }
+
+    fn of_place(list: EntryList, ListPlace { at, id }: ListPlace) -> Self {
+        Self { list, member: [&time_bytes(at)[..], &id].concat() }
+    }
+
+    /// The members that lead to an entry in this field of a page, each with what the page no longer has
+    /// when the member leads to nothing: the field, or all fields that end with the tag of the app.
+    pub(in crate::redis) fn of_evicted(
+        page: LedgerPage,
+        field: PageField,
+        accepted_at: UnixMillis,
+        is_stub: bool,
+    ) -> impl Iterator<Item = (Self, Vec<u8>)> {
+        let message = MessageId::from_page(page, field);
+        let place = ListPlace::of(&message, accepted_at);
+        let of_page = Self::of_page(page, &message);
+        let lists = match (is_stub, &of_page) {
+            (true, _) => &[EntryList::Named, EntryList::Broadcasts][..],
+            (false, None) => &[EntryList::Named][..],
+            (false, Some(_)) => &[][..],
+        };
+        let of_entry = lists.iter().map(move |list| Self::of_place(*list, place));
+        let of_entry = of_entry.map(move |member| (member, field.0.to_vec()));
+        of_page.into_iter().map(move |member| (member, field.app().0.to_vec())).chain(of_entry)
     }
 
     /// The member for an entry that begins expanded.
     pub(in crate::redis) fn of_expanded(new: &NewEntry) -> Self {
-        let ListPlace { at, id } = ListPlace::of(&new.message_id, new.accepted_at);
         let is_named = new.plan.as_ref() == Some(&Plan::named());
         let list = if is_named { EntryList::Named } else { EntryList::Broadcasts };
-        Self { list, member: [&time_bytes(at)[..], &id].concat() }
+        Self::of_place(list, ListPlace::of(&new.message_id, new.accepted_at))
     }
 }
 

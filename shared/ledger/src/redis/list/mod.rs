@@ -5,13 +5,14 @@
 //! - `begin_records.lua` adds pages: one member for all entries of an app on a page;
 //! - `begin_expanded.lua` adds the entry itself: a broadcast, or a push that found its page full;
 //! - a step that keeps an entry longer keeps its lists as long, and changes none;
-//! - an eviction and a recall change no list. A member whose entries are gone leads to nothing, and is
-//!   removed when the list is full, or expires with the list;
+//! - `evict.lua` removes the members of what it evicts, when the page has no other entry that needs them;
+//! - a recall changes no list, and pages expire without a trace there. A member whose entries are gone leads
+//!   to nothing, and is removed when the list is full, or expires with the list;
 //! - a list that is full (`pages.lua`) loses its oldest members. It keeps a mark of that, and entries as old
 //!   as these are not reported from any stripe: the list ends there and has no gap.
 //!
 //! A list has at most a hundred members of 8 to 18 bytes, and an app six lists in each of 256 stripes. The
-//! ledger's size counts 64 bytes for each page and app.
+//! ledger's size counts 160 bytes for each page and app, which is more than its members take.
 //!
 //! A page of the list reads the heads of all lists in one request, merges their members by time ([`merge`])
 //! and reads pages until enough entries are known to be the newest. The bound of a page's work is
