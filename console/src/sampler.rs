@@ -49,7 +49,8 @@ impl Rates {
         let broadcasts = status.broadcasts.as_deref().unwrap_or_default();
         self.of.retain(|id, _| broadcasts.iter().any(|of| of.message_id == *id));
         for broadcast in broadcasts {
-            let devices = broadcast.outcomes.as_ref().map_or(0, |outcomes| outcomes.total());
+            let devices =
+                broadcast.outcomes.as_ref().map_or(0, push_model::ledger::Outcomes::total);
             let sample = Sample { at: self.since.elapsed(), devices, share: broadcast.progress };
             self.of.entry(broadcast.message_id).or_default().add(sample);
         }

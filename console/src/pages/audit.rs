@@ -60,6 +60,6 @@ pub(crate) fn view(
 }
 
 fn who(event: &AuditEvent) -> &str {
-    let key = event.key.as_ref().map(|key| key.as_str());
+    let key = event.key.as_ref().map(push_model::ids::SecretName::as_str);
     key.or(event.user.as_deref()).unwrap_or("unknown")
 }

@@ -164,8 +164,8 @@ fn row(broadcast: &BroadcastView, rates: &Rates, now: UnixMillis) -> Markup {
     let rate = rates.of(&broadcast.message_id);
     let outcomes = broadcast.outcomes.as_ref();
     let failed = outcomes.map_or(0, |of| of.failed.values().copied().fold(0, u64::saturating_add));
-    let a_second = rate.and_then(|rate| rate.devices_per_second());
-    let left = rate.and_then(|rate| rate.time_left());
+    let a_second = rate.and_then(push_operator::message::rate::RateEstimator::devices_per_second);
+    let left = rate.and_then(push_operator::message::rate::RateEstimator::time_left);
     html! {
         tr id={ "b-" (broadcast.message_id) } {
             td { (broadcast.app_id) }

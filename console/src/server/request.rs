@@ -41,7 +41,7 @@ impl Peer {
     fn client_of(&self, request: &Request<Incoming>) -> ClientAddress {
         let Some(proxies) = &self.proxies else { return ClientAddress(self.address) };
         let lines: Vec<&[u8]> =
-            request.headers().get_all(FORWARDED).iter().map(|value| value.as_bytes()).collect();
+            request.headers().get_all(FORWARDED).iter().map(http::HeaderValue::as_bytes).collect();
         ClientAddress(proxies.forwarded(self.address, lines.into_iter()))
     }
 }

@@ -167,7 +167,7 @@ async fn a_stopped_embedded_broker_lets_its_devices_go_and_its_port_be_used_agai
 #[tokio::test]
 async fn a_message_that_an_absent_device_has_no_room_for_is_not_counted_as_sent() {
     let settings = BrokerSettings { session_messages: 10, ..BrokerSettings::default() };
-    let broker = AnyBroker::Embedded(EmbeddedBroker::start_with(settings));
+    let broker = AnyBroker::Embedded(EmbeddedBroker::start_with(settings).into());
     let app = namespace();
     device(&broker, &app, "d").await.close().await;
     for n in 0..15 {
@@ -185,7 +185,7 @@ async fn a_message_that_an_absent_device_has_no_room_for_is_not_counted_as_sent(
 
 #[tokio::test]
 async fn a_device_that_connects_again_ends_its_earlier_connection_and_misses_nothing() {
-    let broker = AnyBroker::Embedded(EmbeddedBroker::start());
+    let broker = AnyBroker::Embedded(EmbeddedBroker::start().into());
     let app = namespace();
     let mut first = device(&broker, &app, "d").await;
     let mut second = device(&broker, &app, "d").await;
@@ -201,7 +201,7 @@ async fn a_device_that_connects_again_ends_its_earlier_connection_and_misses_not
 async fn what_is_sent_to_a_later_device_of_a_client_id_reaches_no_earlier_one() {
     let app = namespace();
     let of = |epoch| vec![Target { epoch: RegistrationEpoch(epoch), ..targets(&["d"]).remove(0) }];
-    let broker = AnyBroker::Embedded(EmbeddedBroker::start());
+    let broker = AnyBroker::Embedded(EmbeddedBroker::start().into());
     let mut before = device(&broker, &app, "d").await;
     let no_subscriber = Outcome::Failed(FailReason::NoSubscriber);
     let later = message(&app, "later", LONG);
@@ -214,7 +214,7 @@ async fn what_is_sent_to_a_later_device_of_a_client_id_reaches_no_earlier_one() 
 async fn no_broker_but_the_embedded_one_is_told_the_registration_of_a_device() {
     let app = namespace();
     let format = ["-V", "mqttv5", "-F", "%P|%p"].map(str::to_owned);
-    for broker in [AnyBroker::mosquitto(), AnyBroker::Embedded(EmbeddedBroker::start())] {
+    for broker in [AnyBroker::mosquitto(), AnyBroker::Embedded(EmbeddedBroker::start().into())] {
         let flags = [&format[..], &broker.mosquitto_flags(&app, "d")].concat();
         let printed = mosquitto_prints(&broker, &app, "d", "hello", &flags).await;
         assert_eq!(printed, "|hello\n", "no user property");
@@ -229,7 +229,7 @@ async fn a_connection_ends_when_its_token_does_and_the_session_waits_for_a_new_o
     let ended = tokio::time::timeout(DEADLINE, listening.next()).await.unwrap();
     let expired = DisconnectReasonCode::NotAuthorized;
     assert!(matches!(ended, Err(SubscriberError::Ended(reason)) if reason == expired));
-    let broker = AnyBroker::Embedded(broker);
+    let broker = AnyBroker::Embedded(broker.into());
     assert_eq!(send(&broker, &message(&app, "kept", LONG), &["d"]).await, [Outcome::Sent]);
     assert_eq!(next(&mut device(&broker, &app, "d").await).await, "kept");
 }
@@ -304,7 +304,7 @@ async fn devices_connect_over_tls_only_where_the_broker_has_a_certificate() {
     let address = ["-V", "mqttv5", "-h", "localhost", "-p", &port];
     let login = ["-i", &id, "-u", &id, "-P", &token, "--cafile", file.to_str().unwrap()];
     let flags = [&address[..], &login].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
-    let broker = AnyBroker::Embedded(embedded);
+    let broker = AnyBroker::Embedded(embedded.into());
     assert_eq!(mosquitto_prints(&broker, &app, "d", "hello", &flags).await, "hello\n");
 }
 
@@ -332,7 +332,7 @@ async fn a_certificate_of_the_broker_that_is_renewed_is_used_without_a_restart()
     .await;
     assert!(connect("d", &authority).await.is_err(), "the earlier authority");
 
-    let broker = AnyBroker::Embedded(embedded);
+    let broker = AnyBroker::Embedded(embedded.into());
     let outcomes = send(&broker, &message(&app, "hello", LONG), &["before", "after"]).await;
     assert_eq!(outcomes, [Outcome::Sent, Outcome::Sent]);
     assert_eq!(next(&mut before).await, "hello", "open connections go on");

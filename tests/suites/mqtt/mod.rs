@@ -51,7 +51,7 @@ macro_rules! on_every_broker {
             $(#[tokio::test]
             async fn $behaviour() {
                 let broker = super::EmbeddedBroker::start();
-                super::$behaviour(&super::AnyBroker::Embedded(broker)).await;
+                super::$behaviour(&super::AnyBroker::Embedded(broker.into())).await;
             })*
         }
     };
@@ -60,7 +60,7 @@ macro_rules! on_every_broker {
 /// A broker, and how the worker and devices log in to it.
 enum AnyBroker {
     Mosquitto(MqttUrl),
-    Embedded(EmbeddedBroker),
+    Embedded(Box<EmbeddedBroker>),
 }
 
 impl AnyBroker {

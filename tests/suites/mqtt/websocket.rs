@@ -208,7 +208,7 @@ async fn a_device_over_websocket_gets_what_it_missed_and_counts_like_any_other()
     assert!(!resumed);
     assert_eq!(embedded.metric("push_broker_connections"), 1);
     assert_eq!(embedded.metric("push_broker_connections_unauthenticated"), 0);
-    let broker = AnyBroker::Embedded(embedded);
+    let broker = AnyBroker::Embedded(embedded.into());
     assert_eq!(send(&broker, &message(&app, "hello", LONG), &["d"]).await, [Outcome::Sent]);
     assert_eq!(socket.next_payload().await, "hello");
     drop(socket);
@@ -362,7 +362,7 @@ async fn an_address_that_is_not_trusted_names_no_client() {
 async fn a_device_that_reads_nothing_is_disconnected_and_keeps_its_messages() {
     let (embedded, app) = (start(), namespace());
     let (mut slow, _) = Socket::listen(&embedded, &app, "slow").await;
-    let broker = AnyBroker::Embedded(embedded);
+    let broker = AnyBroker::Embedded(embedded.into());
     // More than sockets keep in their buffers.
     let payload = "x".repeat(100 << 10);
     for _ in 0..20 {

@@ -46,7 +46,7 @@ async fn browsers_of_a_dead_push_service_hold_up_no_browser_of_another_one() {
     world.set_webpush().await;
     let alive = in_another_lane(&world).await;
     let (dead_url, alive_url) = (world.webpush.url(), alive.url());
-    let is_alive = |n: usize| n % (ALL / ALIVE) == 0;
+    let is_alive = |n: usize| n.is_multiple_of(ALL / ALIVE);
     let token = |n| {
         let url = if is_alive(n) { &alive_url } else { &dead_url };
         Some(browser(&format!("{url}/push/{n}")))
