@@ -132,7 +132,7 @@ mod tests {
                 kept = Some(activity);
                 async move {
                     let _alive = alive;
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             });
             kept

@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     response::{IntoResponse as _, Response},
 };
-use http::Request;
+use http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use push_boot::proxy_protocol::TrustedProxies;
 use tokio::{sync::Semaphore, time::timeout};
@@ -41,7 +41,7 @@ impl Peer {
     fn client_of(&self, request: &Request<Incoming>) -> ClientAddress {
         let Some(proxies) = &self.proxies else { return ClientAddress(self.address) };
         let lines: Vec<&[u8]> =
-            request.headers().get_all(FORWARDED).iter().map(|value| value.as_bytes()).collect();
+            request.headers().get_all(FORWARDED).iter().map(HeaderValue::as_bytes).collect();
         ClientAddress(proxies.forwarded(self.address, lines.into_iter()))
     }
 }
