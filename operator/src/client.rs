@@ -108,7 +108,7 @@ impl Client {
         const WRONG_SECRET: u64 = 21004;
         match status {
             WRONG_SECRET => format!(
-                "; give the app's secret with --secret-file or PUSH_SECRET, or keep it in a profile; `pushctl app                  rotate-secret {}` makes a new one",
+                "; give the app's secret with --secret-file or PUSH_SECRET, or keep it in a profile; `pushctl app rotate-secret {}` makes a new one",
                 self.app
             ),
             _ => String::new(),
@@ -244,7 +244,7 @@ impl Client {
         }
         let no_answer = || {
             format!(
-                "no answer from {}: check that `ingest` or `pushctl standalone` runs there, or name another                  one with --server",
+                "no answer from {}: check that `ingest` or `pushctl standalone` runs there, or name another one with --server",
                 self.server
             )
         };

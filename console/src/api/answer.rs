@@ -38,7 +38,7 @@ impl<T: Serialize> IntoResponse for Answer<T> {
         match serde_json::to_vec(&envelope) {
             Ok(body) => (PRIVATE, body).into_response(),
             Err(error) => {
-                tracing::error!(%error, "an answer of the admin API cannot be written");
+                tracing::error!(runbook = "the-log-tells-of-a-fault", %error, "an answer of the admin API cannot be written");
                 Refused::Broken.into_response()
             }
         }
@@ -49,7 +49,11 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let status = self.status();
         if let (Self::UseCase(error), StatusCode::INTERNAL_SERVER_ERROR) = (&self, status) {
-            tracing::error!(error = format!("{error:#}"), "a request of the admin API failed");
+            tracing::error!(
+                runbook = "the-log-tells-of-a-fault",
+                error = format!("{error:#}"),
+                "a request of the admin API failed"
+            );
         }
         let message = self.message();
         let envelope = Envelope::<()> { status: status.as_u16(), message: &message, result: None };

@@ -3,7 +3,7 @@
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use bytes::Bytes;
-use http::{header::CONTENT_TYPE, request::Parts};
+use http::{HeaderValue, header::CONTENT_TYPE, request::Parts};
 use push_operator::page::PageQuery;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
@@ -72,7 +72,7 @@ impl<S: Send + Sync> FromRequest<S> for JsonText {
     type Rejection = Refused;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refused> {
-        let media_type = request.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+        let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         let bare = media_type.and_then(|value| value.split(|byte| *byte == b';').next());
         if !bare.is_some_and(|bare| bare.trim_ascii().eq_ignore_ascii_case(JSON)) {
             return Err(Refused::MediaType);
@@ -91,7 +91,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Refused
     let given = serde_path_to_error::deserialize(&mut *json).map_err(|wrong| {
         let (path, error) = (wrong.path().to_string(), wrong.into_inner());
         match path.as_str() {
-            "." => Refused::Invalid(format!("the body: {error}")),
+            "." | "?" => Refused::Invalid(format!("the body: {error}")),
             _ => Refused::Invalid(format!("{path}: {error}")),
         }
     })?;

@@ -87,7 +87,7 @@ impl Connections {
             if let Err(error) = ended
                 && error.is_panic()
             {
-                tracing::error!(%error, "a connection of the admin API ended badly");
+                tracing::error!(runbook = "the-log-tells-of-a-fault", %error, "a connection of the console ended badly");
             }
         }
         self.open.retain(|connection| !connection.task.is_finished());

@@ -70,7 +70,7 @@ pub(crate) async fn serve(
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the admin API cannot accept");
+                    tracing::warn!(runbook = "connections-are-turned-away", %error, "the console cannot accept");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -90,10 +90,16 @@ pub(crate) async fn serve(
     }
     drop(listener);
     if timeout(DRAIN_DEADLINE, connections.ended()).await.is_err() {
-        tracing::warn!("requests of the admin API were cut off by the stop");
+        tracing::warn!(
+            runbook = "a-program-stops-with-work-left",
+            "requests of the console were cut off by the stop"
+        );
     }
     if timeout(DRAIN_DEADLINE, requests.ended()).await.is_err() {
-        tracing::warn!("changes of the admin API were cut off by the stop");
+        tracing::warn!(
+            runbook = "a-program-stops-with-work-left",
+            "changes of the console were cut off by the stop"
+        );
     }
     core.access.log_wrong();
 }

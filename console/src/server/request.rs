@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     response::{IntoResponse as _, Response},
 };
-use http::Request;
+use http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use push_boot::proxy_protocol::TrustedProxies;
 use tokio::{sync::Semaphore, time::timeout};
@@ -41,7 +41,7 @@ impl Peer {
     fn client_of(&self, request: &Request<Incoming>) -> ClientAddress {
         let Some(proxies) = &self.proxies else { return ClientAddress(self.address) };
         let lines: Vec<&[u8]> =
-            request.headers().get_all(FORWARDED).iter().map(http::HeaderValue::as_bytes).collect();
+            request.headers().get_all(FORWARDED).iter().map(HeaderValue::as_bytes).collect();
         ClientAddress(proxies.forwarded(self.address, lines.into_iter()))
     }
 }
@@ -82,7 +82,7 @@ impl Requests {
                 Ok(Ok(Ok(response))) => response,
                 Err(_) => Refused::Late.into_response(),
                 Ok(Err(error)) => {
-                    tracing::error!(%error, "a request of the admin API ended badly");
+                    tracing::error!(runbook = "the-log-tells-of-a-fault", %error, "a request of the console ended badly");
                     Refused::Broken.into_response()
                 }
             }

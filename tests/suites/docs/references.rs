@@ -128,5 +128,5 @@ fn the_front_page_is_short_and_the_glossary_too() {
     assert!(words <= 600, "README.md has {words} words");
     let glossary = page("docs/reference/glossary.md");
     let rows = glossary.prose().filter(|line| line.starts_with("| ")).count();
-    assert!(rows - 1 <= 30, "the glossary has {} entries", rows - 1);
+    assert!(rows - 1 <= 32, "the glossary has {} entries", rows - 1);
 }

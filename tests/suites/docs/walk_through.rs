@@ -47,7 +47,7 @@ impl Desk {
         let mut command = Command::new("bash");
         command.args(["-euo", "pipefail", "-c", &script]).current_dir(self.folder.path());
         command.env("PATH", path).env("PUSH_LISTEN", &self.http).env("PUSH_OPS_LISTEN", &self.ops);
-        command.env("PUSH_MQTT_LISTEN", &self.mqtt);
+        command.env("PUSH_MQTT_LISTEN", &self.mqtt).env("PUSH_ADMIN_LISTEN", "127.0.0.1:0");
         command.env("PUSH_MQTT_URL", format!("mqtt://{}", self.mqtt));
         command.env("PUSH_SERVER", format!("http://{}", self.http));
         Process::spawn(&command, Output::Log(&self.folder.path().join(name)), None).expect("bash")

@@ -11,9 +11,12 @@ use push_model::{
 };
 use push_tests::eventually;
 
-use crate::ingest::support::{
-    client::{Connection, Request, VALID},
-    service::{APP, DEADLINE, Service},
+use crate::ingest::{
+    batch_requests::Answers,
+    support::{
+        client::{Connection, Request, VALID},
+        service::{APP, DEADLINE, Service},
+    },
 };
 
 /// Records are not cached, so that a changed app is seen by the next request.
@@ -160,12 +163,16 @@ async fn the_name_of_its_secret_travels_with_a_broadcast_and_with_no_other_push(
     for (path, media_type, body) in [
         (path.clone(), "application/json", all.clone()),
         (path.clone(), "application/json", named.clone()),
-        (format!("{path}/batch"), "application/x-ndjson", format!("{all}\n{named}")),
     ] {
         let request = Request::new("POST", &path, &body).header("Content-Type", media_type);
         let answer = request.header("Authorization", secret.expose()).send(&service).await;
         assert!(answer.text.starts_with("{\"status\":200"), "{answer:?}");
     }
+    let lines = format!("{all}\n{named}\n");
+    let request = Request::new("POST", &format!("{path}/batch"), &lines)
+        .header("Content-Type", "application/x-ndjson")
+        .header("Authorization", secret.expose());
+    assert_eq!(Answers::to(&service, &request).await.lines.len(), 2);
     let jobs = service.jobs(4).await;
     let named_by = |is_broadcast: bool| {
         let of_kind = jobs

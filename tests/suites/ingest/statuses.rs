@@ -29,9 +29,10 @@ const NOT_ON_PURPOSE: [(&str, u16); 1] = [
 ];
 
 /// The operations that carry a secret of the app.
-const OF_AN_APP: [&str; 8] = [
+const OF_AN_APP: [&str; 9] = [
     "push",
     "pushBatch",
+    "countAudience",
     "listMessages",
     "getMessage",
     "recallMessage",
@@ -39,7 +40,7 @@ const OF_AN_APP: [&str; 8] = [
     "getDevice",
     "deleteDevice",
 ];
-const WITH_A_BODY: [&str; 3] = ["push", "pushBatch", "putDevice"];
+const WITH_A_BODY: [&str; 4] = ["push", "pushBatch", "countAudience", "putDevice"];
 
 /// Operations with requests that `ingest` serves, unless a part of them is replaced.
 #[derive(Debug, Clone)]
@@ -80,8 +81,11 @@ impl Served {
         let put = Request::new("PUT", &device, "{}").header("Content-Type", "application/json");
         let batch = Request::new("POST", &format!("/v1/message/push/{APP}/batch"), VALID)
             .header("Content-Type", "application/x-ndjson");
+        let audience = Request::new("POST", &format!("/v1/audience/{APP}"), VALID)
+            .header("Content-Type", "application/json");
         let mut served = vec![
             ("push", push),
+            ("countAudience", with_secret(audience)),
             ("pushBatch", with_secret(batch)),
             ("listMessages", with_secret(Request::new("GET", &format!("/v1/message/{APP}"), ""))),
             ("getMessage", with_secret(Request::new("GET", &message, ""))),

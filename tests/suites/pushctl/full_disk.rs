@@ -115,7 +115,6 @@ async fn a_broker_whose_disk_is_full_is_not_ready_because_it_cannot_save_its_ses
     broker.fill_disk(true);
     let seen = broker.until_ready(503).await;
     assert!(seen.says("disk", "failed", "cannot be written: "), "{seen:?}");
-    assert_eq!(seen.part("index")["status"], "ok");
     broker.fill_disk(false);
     broker.until_ready(200).await;
     assert!(broker.process.ended().unwrap().is_none(), "it went on");

@@ -192,6 +192,7 @@ impl Reporter {
         };
         log_failure!(
             self.outage.failed(1, kind),
+            runbook = "a-store-is-unreachable-or-refuses-writes",
             error,
             "the index does not list this program among the running ones"
         );
