@@ -91,7 +91,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Refused
     let given = serde_path_to_error::deserialize(&mut *json).map_err(|wrong| {
         let (path, error) = (wrong.path().to_string(), wrong.into_inner());
         match path.as_str() {
-            "." => Refused::Invalid(format!("the body: {error}")),
+            "." | "?" => Refused::Invalid(format!("the body: {error}")),
             _ => Refused::Invalid(format!("{path}: {error}")),
         }
     })?;
