@@ -37,7 +37,7 @@ settings! {
         /// Use the private key of this PEM file with --mqtt-tls-cert
         mqtt_tls_key: Option<String> = ["FILE"] text;
         /// Let devices log in without TLS on an address that other machines can reach
-        mqtt_in_clear: bool = ["on|off", "off"] on_or_off;
+        mqtt_in_clear: Option<bool> = ["on|off"] on_or_off;
         /// Limit the connections of devices, as far as the limit of open files allows. An app may have as
         /// many as it leaves free
         mqtt_max_connections: usize = ["N", "100000"] count(1, MOST_CONNECTIONS);
@@ -211,7 +211,7 @@ impl BrokerArgs {
 
     /// Returns false only if `--mqtt-in-clear` is off.
     pub fn is_in_clear(&self) -> bool {
-        self.mqtt_in_clear.as_ref().is_none_or(|given| given.expose() != "off")
+        self.mqtt_in_clear.as_ref().is_some_and(|given| given.expose() != "off")
     }
 
     /// Checks the flags.
@@ -226,7 +226,7 @@ impl BrokerArgs {
         let key = ("--mqtt-tls-key", self.mqtt_tls_key.as_ref());
         let tls = tls::listener(certificate, key, errors);
         let (given, tls) = (given?, tls?);
-        if !given.mqtt_in_clear && tls.is_none() {
+        if !given.mqtt_in_clear.unwrap_or(false) && tls.is_none() {
             refuse_in_clear("--mqtt-listen", given.mqtt_listen, "tokens of devices", errors);
             if let Some(listen) = given.mqtt_ws_listen {
                 refuse_in_clear("--mqtt-ws-listen", listen, "tokens of devices", errors);

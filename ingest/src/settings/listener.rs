@@ -23,7 +23,7 @@ settings! {
         tls_key: Option<String> = ["FILE"] text;
         /// Let other machines reach --listen without TLS. Secrets then cross the network unencrypted: use
         /// `on` only in a network that you trust, or behind a proxy that ends TLS
-        http_in_clear: bool = ["on|off", "off"] on_or_off;
+        http_in_clear: Option<bool> = ["on|off"] on_or_off;
         /// Serve /livez, /readyz and /metrics on this address
         ops_listen: SocketAddr = ["ADDRESS", "127.0.0.1:9080"] address;
         /// Allow a stop so much time to finish what has begun
@@ -51,7 +51,10 @@ impl ListenerArgs {
         let tls = tls::listener(certificate, ("--tls-key", self.tls_key.as_ref()), errors);
         let (given, tls) = (given?, tls?);
         let listen = given.listen;
-        if tls.is_none() && !given.http_in_clear && !listen.ip().to_canonical().is_loopback() {
+        if tls.is_none()
+            && !given.http_in_clear.unwrap_or(false)
+            && !listen.ip().to_canonical().is_loopback()
+        {
             errors.note(format!(
                 "--listen (PUSH_LISTEN): {listen} can be reached from other machines, and secrets \
                  would go there unencrypted: set --tls-cert and --tls-key (PUSH_TLS_CERT, \

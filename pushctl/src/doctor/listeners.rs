@@ -21,7 +21,7 @@ settings! {
         /// The certificate of `ingest`'s listener, if it has one
         tls_cert: Option<PathBuf> = ["FILE"] path;
         /// State if `ingest` may be reached from other machines without TLS: on or off
-        http_in_clear: bool = ["on|off", "off"] on_or_off;
+        http_in_clear: Option<bool> = ["on|off"] on_or_off;
         /// The address for devices of `standalone` or `broker`
         mqtt_listen: Option<SocketAddr> = ["ADDRESS"] address;
         /// The certificate of that broker, if it has one
@@ -36,7 +36,7 @@ impl ListenerArgs {
     pub(super) fn check(self, errors: &mut ConfigErrors) -> Option<Vec<Listener>> {
         const MQTT_FLAGS: &str = "--mqtt-tls-cert and --mqtt-tls-key";
         let given = self.values(errors)?;
-        let default = DEFAULT_LISTEN.parse().ok().filter(|_| given.http_in_clear);
+        let default = DEFAULT_LISTEN.parse().ok().filter(|_| given.http_in_clear.unwrap_or(false));
         // Both listeners of a broker have the same certificate, which is looked at once.
         let workers = given.mqtt_worker_listen.filter(|_| given.mqtt_tls_cert.is_none());
         Some(vec![

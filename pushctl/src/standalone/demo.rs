@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn a_notification_is_described_by_the_texts_that_it_has() {
         let of = |notification: &str| {
-            let head = r#""message_id":"0","app_id":"demo","type":1,"accepted_at":0,"sequence":0"#;
+            let head = r#""message_id":"01a220a0-ffa8-7b91-913c-d501a3d82123","app_id":"demo","type":1,"accepted_at":0,"sequence":0"#;
             describe(
                 format!(r#"{{{head},"expires_at":0,"notification":{notification}}}"#).as_bytes(),
             )

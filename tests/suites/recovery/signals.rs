@@ -77,9 +77,9 @@ impl Place {
 
     fn flags(&self) -> Vec<String> {
         let (http, mqtt) = (self.http.address(), self.mqtt.address());
-        let flags =
-            ["standalone", "--data-dir", self.data(), "--listen", &http, "--mqtt-listen", &mqtt];
-        flags.map(str::to_owned).to_vec()
+        let admin = "--admin-listen=off";
+        let flags = ["standalone", admin, "--data-dir", self.data(), "--listen", &http];
+        [&flags[..], &["--mqtt-listen", &mqtt]].concat().into_iter().map(str::to_owned).collect()
     }
 
     async fn start(&self) -> Program {

@@ -141,9 +141,7 @@ impl Part {
                 let up = if at_start { Change::Reached(after) } else { Change::Up(after) };
                 return said_down.map(|_| up);
             }
-            PartState::Failed(_)
-                if !self.has_worked && now.saturating_duration_since(trouble.since) < START =>
-            {
+            _ if trouble.at_start && now.saturating_duration_since(trouble.since) < START => {
                 return None;
             }
             PartState::Degraded(why) | PartState::Failed(why) => why,
