@@ -74,7 +74,7 @@ class Services(unittest.TestCase):
         read = {name: found["port"] for job in prometheus["scrape_configs"]
                 for found in job.get("dns_sd_configs", []) for name in found["names"]}
         image = re.search(r"PUSH_OPS_LISTEN=\S+:(\d+)", (DEPLOY / "Dockerfile").read_text()).group(1)
-        for name in ("ingest", "fanout-worker", "broker"):
+        for name in ("ingest", "fanout-worker", "broker", "console"):
             address = services[name]["environment"].get("PUSH_OPS_LISTEN", f":{image}")
             self.assertEqual(read[name], int(address.rpartition(":")[2]), name)
 
@@ -177,7 +177,7 @@ class Compose(unittest.TestCase):
         command = ["config", "--services"]
         always = set(compose(self.deploy, *command).split())
         self.assertEqual(always, {"device-keys", "ingest", "fanout-worker", "rabbitmq", "redis",
-                                  "broker"})
+                                  "broker", "console"})
         monitored = set(compose(self.deploy, "--profile", "monitoring", *command).split())
         self.assertEqual(monitored - always, {"prometheus", "grafana"})
 

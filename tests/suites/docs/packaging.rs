@@ -91,7 +91,8 @@ fn every_unit_sets_what_its_program_reads_and_lets_it_finish() {
 
         let help = command.help.split_whitespace().collect::<Vec<_>>().join(" ");
         let Some((_, drain)) = help.split_once("[env: PUSH_DRAIN_DEADLINE] [default: ") else {
-            assert_eq!(unit.name, "push-broker.service");
+            let without = ["push-broker.service", "push-console.service"];
+            assert!(without.contains(&&*unit.name), "{}", unit.name);
             continue;
         };
         let seconds = |text: &str| text.trim_end_matches('s').parse::<u32>().unwrap();
