@@ -66,12 +66,12 @@ await stranger.goto(link);
 check((await stranger.locator("h1").textContent()) === "Sign in", "the link signs in twice");
 await other.close();
 
-// An app with something to see.
-const app = "pictures";
+// The demo's app, with its six devices, and one that is made here.
+const app = "demo";
 await page.goto(`${origin}/apps`);
-await page.fill("#app_id", app);
+await page.fill("#app_id", "news");
 await page.click("button:has-text('Make it')");
-await page.waitForURL(/./);
+await page.locator("h1:has-text('New secret')").waitFor();
 await page.goto(`${origin}/compose?app=${app}`);
 await page.fill("#title", "Ready for pick-up");
 await page.fill("#desc", "Your order waits at counter 3.");
@@ -98,6 +98,7 @@ for (const width of [320, 1440]) {
     for (const [name, path] of paths) {
       const answer = await page.goto(origin + path);
       check(answer.status() === 200, `${path} is answered ${answer.status()}`);
+      if (name === "compose") await page.locator("#preview strong:has-text('device')").first().waitFor();
       await page.screenshot({ path: join(pictures, `${name}-${width}-${colorScheme}.png`), fullPage: true });
       const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       check(overflow <= 0, `${name} at ${width} px is ${overflow} px too wide`);

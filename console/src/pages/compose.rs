@@ -35,7 +35,7 @@ pub(crate) fn view(
     html! {
         h1 { "Compose" }
         form class="two" method="post" action="/compose"
-            hx-post="/compose/preview" hx-trigger="input delay:400ms, change delay:100ms"
+            hx-post="/compose/preview" hx-trigger="load, input delay:400ms, change delay:100ms"
             hx-target="#preview" hx-swap="innerMorph" hx-sync="this:replace" {
             div {
                 section class="card" aria-labelledby="who" {
