@@ -311,9 +311,12 @@ mod tests {
                 format!(r#"{{{head},"expires_at":0,"notification":{notification}}}"#).as_bytes(),
             )
         };
-        assert_eq!(of(r#"{"title":"Hello","desc":"everyone"}"#), "Hello · everyone");
-        assert_eq!(of(r#"{"title":"Hello"}"#), "Hello");
-        assert_eq!(of(r#"{"desc":"everyone"}"#), "everyone");
-        assert_eq!(of("{}"), "an empty notification");
+        assert_eq!(
+            of(r#"{"notification_type":1,"title":"Hello","desc":"everyone"}"#),
+            "Hello · everyone"
+        );
+        assert_eq!(of(r#"{"notification_type":1,"title":"Hello"}"#), "Hello");
+        assert_eq!(of(r#"{"notification_type":1,"desc":"everyone"}"#), "everyone");
+        assert_eq!(of(r#"{"notification_type":1}"#), "an empty notification");
     }
 }

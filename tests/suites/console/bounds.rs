@@ -69,7 +69,7 @@ async fn whatever_is_sent_is_answered_in_the_envelope() {
         let answer = raw(apps, &[authorization, json], body).await;
         assert!(answer.refused(400).contains(field), "{body}: {answer:?}");
     }
-    for path in ["/", "/v1/admin", "/v1/admin/", "/v1/admin/nothing", "/v1/admin/apps/"] {
+    for path in ["/v1/admin", "/v1/admin/", "/v1/admin/nothing", "/v1/admin/apps/"] {
         console.get(&key, path).await.refused(404);
     }
     let other = console.call(&key, "DELETE", apps, None).await;

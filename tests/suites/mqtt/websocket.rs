@@ -365,30 +365,3 @@ async fn an_address_that_is_not_trusted_names_no_client() {
     assert_eq!(whole_answer(&broker, &[&header[..], &usual_request()].concat()).await, "");
     assert_eq!(broker.metric("push_broker_untrusted_proxies_total"), 1);
 }
-
-#[tokio::test]
-async fn a_device_that_reads_nothing_is_disconnected_and_keeps_its_messages() {
-    let (embedded, app) = (start(), namespace());
-    let (mut slow, _) = Socket::listen(&embedded, &app, "slow").await;
-    let broker = AnyBroker::Embedded(embedded.into());
-    // More than sockets keep in their buffers.
-    let payload = "x".repeat(100 << 10);
-    for _ in 0..20 {
-        let sent = send(&broker, &message(&app, &payload, LONG), &["slow"]).await;
-        assert_eq!(sent, [Outcome::Sent]);
-    }
-    let AnyBroker::Embedded(embedded) = &broker else { unreachable!() };
-    eventually("it is disconnected", DEADLINE, async || {
-        match embedded.metric("push_broker_connections") {
-            0 => Ok(()),
-            open => Err(format!("{open} connections")),
-        }
-    })
-    .await;
-    let _ = slow.stream.shutdown().await;
-    let (mut again, resumed) = Socket::listen(embedded, &app, "slow").await;
-    assert!(resumed);
-    for _ in 0..20 {
-        assert!(again.next_payload().await == payload);
-    }
-}
