@@ -217,7 +217,7 @@ fn to_what_is_not_there(service: &Service) -> Vec<(&'static str, Request)> {
     let device = format!("/v1/device/{APP}/phone-2");
     [
         ("push", "POST", "/v1/message/"),
-        ("countAudience", "POST", "/v1/audience/"),
+        ("countAudience", "POST", "/v1/"),
         ("listMessages", "GET", "/v1/message/"),
         ("putDevice", "PUT", "/v1/device/"),
         ("getMessage", "GET", &message),
