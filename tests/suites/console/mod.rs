@@ -5,5 +5,6 @@ mod bounds;
 mod changes;
 mod description;
 mod lists;
+mod pages;
 mod rights;
 mod support;
