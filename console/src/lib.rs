@@ -35,7 +35,10 @@ use push_broker::WebSockets;
 use push_credentials::DeviceCredentials;
 use push_ingest::{LocalPushes, Settings as IngestSettings};
 use push_model::time::UnixMillis;
-use tokio::time::Instant;
+use tokio::{
+    sync::{Mutex, Semaphore},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::{
@@ -87,6 +90,9 @@ impl Console {
             pushes: LocalPushes::new(pages.ingest, Arc::clone(&queue), stores.clone()),
             sampler: Sampler::new(stores, queue),
             sessions: Sessions::default(),
+            sent: Mutex::default(),
+            streams: Arc::new(Semaphore::new(site::STREAMS)),
+            stop: CancellationToken::new(),
             mqtt: pages.mqtt,
             server: pages.ingest_url,
             is_tls: listener.scheme() == "https",
@@ -117,8 +123,16 @@ impl Console {
         let Self { listener, desk } = self;
         let core = Arc::clone(&desk.core);
         let router = api::router(Arc::clone(&core)).merge(site::router(Arc::clone(&desk)));
+        let streams = desk.stop.clone();
+        let stopping = shutdown.clone();
+        let end_streams = async {
+            stopping.cancelled().await;
+            streams.cancel();
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
             () = server::serve(listener, router, core, shutdown) => {}
+            () = end_streams => {}
             () = desk.sampler.keep_looking() => {}
             () = desk.pushes.keep_counts() => {}
         }

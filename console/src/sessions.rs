@@ -20,6 +20,8 @@ pub(crate) const LIFE: Duration = Duration::from_mins(30);
 const LONGEST: Duration = Duration::from_hours(12);
 /// The time for which a link signs in.
 const LINK_LIFE: Duration = Duration::from_mins(30);
+/// The most sessions of one key; beyond, its own that was used longest ago ends.
+const MOST_OF_HOLDER: usize = 16;
 /// The most sessions; beyond, the one that was used longest ago ends.
 const MOST: usize = 1024;
 
@@ -49,15 +51,18 @@ impl<K> Default for Sessions<K> {
     }
 }
 
-impl<K: Clone> Sessions<K> {
+impl<K: Clone + PartialEq> Sessions<K> {
     /// Begins a session, and returns its token.
     pub(crate) fn begin(&self, holder: K, now: Instant) -> String {
         let token = Secret::generate().expose().to_owned();
         let mut state = self.lock();
         state.sessions.retain(|_, session| session.is_open(now));
-        if state.sessions.len() >= MOST {
-            let oldest = state.sessions.iter().min_by_key(|(_, session)| session.used);
-            let oldest = oldest.map(|(digest, _)| *digest);
+        let own = state.sessions.values().filter(|session| session.holder == holder).count();
+        let is_full = state.sessions.len() >= MOST;
+        if is_full || own >= MOST_OF_HOLDER {
+            let others = state.sessions.iter();
+            let same = others.filter(|(_, session)| is_full || session.holder == holder);
+            let oldest = same.min_by_key(|(_, session)| session.used).map(|(digest, _)| *digest);
             state.sessions.retain(|digest, _| Some(*digest) != oldest);
         }
         state.sessions.insert(digest(&token), Session { holder, begun: now, used: now });
@@ -143,6 +148,19 @@ mod tests {
         assert_eq!(sessions.holder(&tokens[1], now), Some(1));
         sessions.end(&tokens[1]);
         assert_eq!(sessions.holder(&tokens[1], now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_who_signs_in_often_ends_no_session_of_others() {
+        let (sessions, start) = (Sessions::default(), Instant::now());
+        let other = sessions.begin("bob", start);
+        let now = start + Duration::from_secs(1);
+        let first = sessions.begin("ann", now);
+        for _ in 0..2 * MOST {
+            sessions.begin("ann", now + Duration::from_secs(1));
+        }
+        assert_eq!(sessions.holder(&other, now), Some("bob"));
+        assert_eq!(sessions.holder(&first, now), None);
     }
 
     #[tokio::test(start_paused = true)]

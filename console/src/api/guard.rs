@@ -57,7 +57,7 @@ pub(super) async fn check(
     app?;
     if *request.method() != Method::GET {
         let (head, body) = request.into_parts();
-        request = Request::from_parts(head, Body::from(read(body).await?));
+        request = Request::from_parts(head, Body::from(read(body, MAX_BODY).await?));
     }
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
@@ -70,12 +70,15 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then(|| key.trim_ascii())
 }
 
-/// Reads a body within its bounds.
-async fn read(body: Body) -> Result<Bytes, Refused> {
-    let whole = Limited::new(body, MAX_BODY).collect();
+/// Reads a body of at most so many bytes, within its time.
+///
+/// # Errors
+/// If it is larger, takes too long, or its connection breaks.
+pub(crate) async fn read(body: Body, most: usize) -> Result<Bytes, Refused> {
+    let whole = Limited::new(body, most).collect();
     match timeout(BODY_TIMEOUT, whole).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refused::TooLarge(MAX_BODY)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refused::TooLarge(most)),
         Ok(Err(_)) => Err(Refused::BodyCut),
         Err(_) => Err(Refused::BodyTimeout),
     }

@@ -11,7 +11,7 @@ mod apps;
 mod audit;
 mod dead_letters;
 mod devices;
-mod guard;
+pub(crate) mod guard;
 mod health;
 mod input;
 mod keys;

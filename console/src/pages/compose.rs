@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use push_model::{audience::AudienceReport, ids::AppId};
+use push_model::{audience::AudienceReport, ids::AppId, secret::Secret};
 use serde_json::Value;
 
 use super::{
@@ -244,6 +244,7 @@ pub(crate) fn review(
             form class="stack" method="post" action="/compose/send" {
                 input type="hidden" name="app" value=(app);
                 input type="hidden" name="request" value=(request);
+                input type="hidden" name="once" value=(Secret::generate().expose());
                 @if let Some(word) = confirm {
                     div class="field" {
                         label for="confirm" { "Type " code { (word) } " to send it" }
@@ -254,7 +255,8 @@ pub(crate) fn review(
                     button { "Send now" }
                 }
             }
-            form class="bar" method="get" action="/compose" {
+            form class="bar" method="post" action="/compose" {
+                input type="hidden" name="change" value="1";
                 @for (name, text) in draft.fields() { input type="hidden" name=(name) value=(text); }
                 button class="quiet" { "Change it" }
             }

@@ -7,14 +7,14 @@ use axum::{
     body::Body,
     response::{IntoResponse as _, Response},
 };
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Method, Request, header::COOKIE};
 use hyper::body::Incoming;
 use push_boot::proxy_protocol::TrustedProxies;
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use crate::access::Refused;
+use crate::{access::Refused, api::guard, site::LONGEST_FORM};
 
 /// The most requests in work. One more waits for a moment, and is then refused.
 const MAX_REQUESTS: usize = 64;
@@ -22,6 +22,8 @@ const MAX_REQUESTS: usize = 64;
 const PLACE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time of a request; a trial of an account takes up to 30 s.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest form of someone without a session, who can do nothing but sign in, in bytes.
+const SIGN_IN_FORM: usize = 4096;
 /// The header in which proxies name their clients.
 const FORWARDED: &str = "x-forwarded-for";
 
@@ -44,6 +46,20 @@ impl Peer {
             request.headers().get_all(FORWARDED).iter().map(HeaderValue::as_bytes).collect();
         ClientAddress(proxies.forwarded(self.address, lines.into_iter()))
     }
+}
+
+/// Reads the form of a page before its request takes a place, so that who sends slowly keeps nobody out. Bodies
+/// of the API are read behind its check of keys.
+async fn with_form(request: Request<Body>) -> Result<Request<Body>, Refused> {
+    if *request.method() != Method::POST || request.uri().path().starts_with("/v1/") {
+        return Ok(request);
+    }
+    let most = match request.headers().contains_key(COOKIE) {
+        true => LONGEST_FORM,
+        false => SIGN_IN_FORM,
+    };
+    let (head, body) = request.into_parts();
+    Ok(Request::from_parts(head, Body::from(guard::read(body, most).await?)))
 }
 
 /// The requests in work.
@@ -71,6 +87,10 @@ impl Requests {
         let (router, places) = (self.router.clone(), Arc::clone(&self.places));
         let tasks = self.tasks.clone();
         async move {
+            let request = match with_form(request).await {
+                Ok(request) => request,
+                Err(refused) => return refused.into_response(),
+            };
             let place = timeout(PLACE_TIMEOUT, places.acquire_owned()).await;
             let Ok(Ok(place)) = place else { return Refused::Busy.into_response() };
             let work = async move {

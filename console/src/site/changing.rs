@@ -35,6 +35,9 @@ use crate::pages::{
     words::{Mood, counted},
 };
 
+/// The most dead letters that are chosen one by one.
+const MOST_IDS: usize = 1000;
+
 type Done = Result<Response, Failure>;
 
 pub(super) async fn recall(
@@ -63,7 +66,7 @@ pub(super) async fn remove_device(
 ) -> Done {
     let app = desk.app(&visitor, &app).await?.app_id;
     let client: ClientId = client.parse().map_err(|_| no_device())?;
-    device::remove(&*desk.core.parts.stores.index, &app, client).await?;
+    device::remove_recorded(desk.core.index(), &visitor.actor(), &app, client).await?;
     Ok(Redirect::to(&format!("/devices?app={app}")).into_response())
 }
 
@@ -82,9 +85,9 @@ pub(super) async fn dead_letters(
         "replay" => desk.settle(&visitor, "replay", Some(ids)).await?,
         "drop" => ask("Drop dead letters", &format!("{chosen} will be lost."), "drop", &ids),
         "replay-all" => {
-            ask("Replay all dead letters", "All of them return to their queues.", "replay", &[])
+            ask("Replay all dead letters", "All of them return to their queues.", "replay-all", &[])
         }
-        "drop-all" => ask("Drop all dead letters", "All of them will be lost.", "drop", &[]),
+        "drop-all" => ask("Drop all dead letters", "All of them will be lost.", "drop-all", &[]),
         _ => return Err(bad(&"no such action")),
     };
     Ok(visitor.page("Dead letters", Section::DeadLetters, &page))
@@ -120,8 +123,13 @@ pub(super) async fn dead_letters_confirmed(
     if typed.as_deref() != Some(action.as_str()) {
         return Err(bad(&"The word does not match: nothing was done."));
     }
-    let ids = Some(ids).filter(|ids| !ids.is_empty());
-    let page = desk.settle(&visitor, &action, ids).await?;
+    let (action, ids) = match action.as_str() {
+        "drop-all" => ("drop", None),
+        "replay-all" => ("replay", None),
+        action if !ids.is_empty() => (action, Some(ids)),
+        _ => return Err(bad(&"Choose at least one.")),
+    };
+    let page = desk.settle(&visitor, action, ids).await?;
     Ok(visitor.page("Dead letters", Section::DeadLetters, &page))
 }
 
@@ -136,6 +144,10 @@ impl Desk {
         let (queue, index, actor) = (self.core.queue(), Some(self.core.index()), visitor.actor());
         let own = visitor.app();
         let scope = own.as_ref().map_or(dead::Scope::All, dead::Scope::Only);
+        if ids.as_ref().is_some_and(|ids| ids.len() > MOST_IDS) {
+            return Err(bad(&format!("Choose {MOST_IDS} at most, or all.")));
+        }
+        let _turn = self.core.dead_letters.lock().await;
         let ids = dead::select(queue, scope, ids).await?;
         let (title, count) = match action {
             "replay" => {

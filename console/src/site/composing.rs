@@ -13,10 +13,10 @@ use maud::Markup;
 use push_model::ids::{AppId, ClientId};
 use push_operator::device;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
-    Desk,
+    Desk, SENT_REMEMBERED,
     error::Failure,
     reading::{Page, Who, no_device},
 };
@@ -67,10 +67,11 @@ pub(super) async fn review(
     Extension(visitor): Who,
     Form(fields): Fields,
 ) -> Page {
-    let draft = Draft::new(fields);
+    let is_to_change = fields.iter().any(|(name, _)| name == "change");
+    let draft = Draft::new(fields.into_iter().filter(|(name, _)| name != "change"));
     let app = desk.app(&visitor, draft.field("app")).await?.app_id;
     let preview = desk.preview(&app, &visitor, draft.request()).await;
-    let content = if preview.refused.is_some() {
+    let content = if preview.refused.is_some() || is_to_change {
         let apps = desk.apps(&visitor).await?.into_iter().map(|app| app.app_id).collect::<Vec<_>>();
         view(&apps, &app, &draft, &preview, &desk.server)
     } else {
@@ -91,6 +92,9 @@ fn needs_typing(preview: &Preview) -> bool {
 pub(super) struct Checked {
     app: String,
     request: String,
+    /// Tells this form from others, so that one that is submitted twice sends once.
+    #[serde(default)]
+    once: String,
     #[serde(default)]
     confirm: String,
     #[serde(default)]
@@ -99,8 +103,12 @@ pub(super) struct Checked {
 
 impl Checked {
     fn request(&self) -> Result<Value, Failure> {
-        let wrong = |_| Failure::new(StatusCode::BAD_REQUEST, "the request is not JSON");
-        serde_json::from_str(&self.request).map_err(wrong)
+        let wrong = || Failure::new(StatusCode::BAD_REQUEST, "the request is not a JSON object");
+        let mut fields: Map<String, Value> =
+            serde_json::from_str(&self.request).map_err(|_| wrong())?;
+        // What is sent from here is sent.
+        fields.remove("dry_run");
+        Ok(Value::Object(fields))
     }
 }
 
@@ -120,7 +128,17 @@ pub(super) async fn send(
         let text = "The name of the app does not match: nothing was sent.";
         return Err(Failure::new(StatusCode::BAD_REQUEST, text));
     }
-    desk.send(&app, &visitor, &request).await
+    // One after the other, so that the second of two clicks finds what the first one sent.
+    let mut sent = desk.sent.lock().await;
+    if let Some((_, page)) = sent.iter().find(|(once, _)| !once.is_empty() && *once == form.once) {
+        return Ok(Redirect::to(page).into_response());
+    }
+    let page = desk.send_to_page(&app, &visitor, &request).await?;
+    if sent.len() == SENT_REMEMBERED {
+        sent.pop_front();
+    }
+    sent.push_back((form.once, page.clone()));
+    Ok(Redirect::to(&page).into_response())
 }
 
 /// Sends the content of a push to one device.
@@ -187,10 +205,20 @@ impl Desk {
         visitor: &Caller,
         request: &Value,
     ) -> Result<Response, Failure> {
+        Ok(Redirect::to(&self.send_to_page(app, visitor, request).await?).into_response())
+    }
+
+    /// Sends a push, and returns the page of its message.
+    async fn send_to_page(
+        &self,
+        app: &AppId,
+        visitor: &Caller,
+        request: &Value,
+    ) -> Result<String, Failure> {
         let answer = self.push(app, visitor, request).await;
         let answer = answer.map_err(|error| Failure::new(StatusCode::BAD_REQUEST, error))?;
         let id = answer.pointer("/result/message_id").and_then(Value::as_str).unwrap_or_default();
-        Ok(Redirect::to(&format!("/messages/{app}/{id}")).into_response())
+        Ok(format!("/messages/{app}/{id}"))
     }
 
     /// Hands a push to the checks of ingest. Returns the answer, or the text of the refusal.

@@ -48,11 +48,15 @@ pub(super) async fn harden(request: Request, next: Next) -> Response {
 /// Lets a request pass that changes something only if a page of this site sent it. A browser says so itself in
 /// `Sec-Fetch-Site` (W3C Fetch Metadata); one that does not must name this site as its `Origin`.
 pub(super) async fn same_site(request: Request, next: Next) -> Response {
-    if *request.method() == Method::GET || is_from_here(request.headers()) {
+    if is_reading(request.method()) || is_from_here(request.headers()) {
         return next.run(request).await;
     }
     let text = "This request did not come from a page of this site.";
     Failure::new(StatusCode::FORBIDDEN, text).into_response()
+}
+
+fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 fn is_from_here(headers: &HeaderMap) -> bool {
@@ -83,7 +87,7 @@ pub(super) async fn signed_in(
         _ => None,
     };
     let Some(visitor) = visitor else { return sign_in_first(&request) };
-    if *request.method() != Method::GET {
+    if !is_reading(request.method()) {
         let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
         let needed = MUTATIONS.iter().find(|of| of.0 == path).map_or(Role::Admin, |of| of.1);
         if !visitor.may(needed) {
@@ -104,7 +108,7 @@ pub(super) async fn signed_in(
 
 fn sign_in_first(request: &Request) -> Response {
     let is_part = request.headers().contains_key("hx-request");
-    match *request.method() == Method::GET && !is_part {
+    match is_reading(request.method()) && !is_part {
         true => Redirect::to("/sign-in").into_response(),
         false => Failure::new(StatusCode::UNAUTHORIZED, "Your session has ended: sign in again.")
             .into_response(),

@@ -17,7 +17,7 @@ mod signing;
 mod trying;
 mod visitor;
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use axum::{
     Router,
@@ -30,12 +30,19 @@ use axum::{
 use push_broker::WEBSOCKET_PATH;
 use push_ingest::LocalPushes;
 use push_model::admin_key::Role;
+use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::guard::Holder;
 use crate::{Mqtt, assets, core::Core, sampler::Sampler, sessions::Sessions};
 
 /// The longest form, in bytes: a thousand client ids of the longest kind, percent-encoded.
-const LONGEST_FORM: usize = 512 * 1024;
+pub(crate) const LONGEST_FORM: usize = 512 * 1024;
+
+/// The most streams of events. There is room for other connections beside them.
+pub(crate) const STREAMS: usize = 192;
+/// The number of pushes of which the form is remembered.
+const SENT_REMEMBERED: usize = 256;
 
 /// What the pages work with.
 #[derive(Debug)]
@@ -44,6 +51,12 @@ pub(crate) struct Desk {
     pub(crate) pushes: LocalPushes,
     pub(crate) sampler: Sampler,
     pub(crate) sessions: Sessions<Holder>,
+    /// The pushes that were sent lately: the form that sent each, and the page of its message.
+    pub(crate) sent: Mutex<VecDeque<(String, String)>>,
+    /// The streams of events that may be open.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Ends the streams of events.
+    pub(crate) stop: CancellationToken,
     /// Issues the logins of browsers at the MQTT broker; none without a broker in this program.
     pub(crate) mqtt: Option<Mqtt>,
     /// The URL of ingest for the `curl` line.

@@ -1,10 +1,11 @@
 //! The pages that show something.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
     extract::{Path, Query, State},
+    http::StatusCode,
     response::{
         IntoResponse, Redirect, Response,
         sse::{Event, KeepAlive, Sse},
@@ -23,6 +24,7 @@ use push_operator::{
     app as apps_of, audit as trail, dead, device, message as messages_of_app, page::PageQuery,
 };
 use serde::Deserialize;
+use tokio::time::{Instant, sleep_until};
 
 use super::{Desk, error::Failure, visitor::no_app};
 use crate::access::Caller;
@@ -31,6 +33,8 @@ use crate::pages::{
     layout::{self, Section},
 };
 
+/// The longest life of a stream of events.
+const STREAM_LIFE: Duration = Duration::from_secs(30);
 /// Entries of a page of a list.
 const PAGE: usize = 50;
 
@@ -101,17 +105,25 @@ pub(super) async fn now(State(desk): State<Arc<Desk>>, Extension(visitor): Who) 
     Ok(visitor.page("Now", Section::Now, &pages::now::view(&sampled)))
 }
 
-/// The changing part of the page "Now", whenever it changes. Ends when the program stops.
+/// The changing part of the page "Now", whenever it changes. Ends when the program stops, and after
+/// [`STREAM_LIFE`]: the page asks again, and its session is checked again.
 pub(super) async fn events(
     State(desk): State<Arc<Desk>>,
     Extension(visitor): Who,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
     visitor.sees_all()?;
-    let looks = desk.sampler.follow();
-    let events = stream::unfold(looks, |mut looks| async {
-        looks.changed().await.ok()?;
+    let full = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Too many pages follow this one.");
+    let permit = Arc::clone(&desk.streams).try_acquire_owned().map_err(full)?;
+    let (looks, stop) = (desk.sampler.follow(), desk.stop.clone());
+    let state = (looks, stop, permit, Instant::now() + STREAM_LIFE);
+    let events = stream::unfold(state, |(mut looks, stop, permit, end)| async move {
+        tokio::select! {
+            changed = looks.changed() => changed.ok()?,
+            () = stop.cancelled() => return None,
+            () = sleep_until(end) => return None,
+        }
         let markup = looks.borrow_and_update().markup.clone();
-        Some((Ok(Event::default().data(markup)), looks))
+        Some((Ok(Event::default().data(markup)), (looks, stop, permit, end)))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
@@ -151,11 +163,11 @@ impl Desk {
 }
 
 pub(super) fn no_message() -> Failure {
-    Failure::new(axum::http::StatusCode::NOT_FOUND, "there is no such message")
+    Failure::new(StatusCode::NOT_FOUND, "there is no such message")
 }
 
 pub(super) fn no_device() -> Failure {
-    Failure::new(axum::http::StatusCode::NOT_FOUND, "there is no such device")
+    Failure::new(StatusCode::NOT_FOUND, "there is no such device")
 }
 
 pub(super) async fn message(
@@ -228,6 +240,7 @@ pub(super) async fn dead_letters(
 ) -> Page {
     let own = visitor.app();
     let scope = own.as_ref().map_or(dead::Scope::All, dead::Scope::Only);
+    let _turn = desk.core.dead_letters.lock().await;
     let page = dead::page(desk.core.queue(), scope, visitor.query(query.cursor.as_deref())).await?;
     let content = pages::dead::view(&page, visitor.may(Role::Operator), UnixMillis::now());
     Ok(visitor.page("Dead letters", Section::DeadLetters, &content))
@@ -245,6 +258,7 @@ pub(super) async fn dead_letter(
 ) -> Page {
     let own = visitor.app();
     let scope = own.as_ref().map_or(dead::Scope::All, dead::Scope::Only);
+    let _turn = desk.core.dead_letters.lock().await;
     let letter = dead::show(desk.core.queue(), scope, &query.id).await?;
     let content = pages::dead::one(&letter, UnixMillis::now());
     Ok(visitor.page("Dead letter", Section::DeadLetters, &content))
@@ -282,7 +296,10 @@ pub(super) async fn audit(
     Query(query): Query<ListQuery>,
 ) -> Page {
     let own = match visitor.app() {
-        Some(only) => desk.core.index().app(&only.id).await?,
+        Some(only) => {
+            let app = desk.core.index().app(&only.id).await?.filter(|app| visitor.sees(app));
+            Some(app.ok_or_else(|| no_app(&only.id))?)
+        }
         None => None,
     };
     let app = match (own.as_ref(), query.app.as_deref().filter(|app| !app.is_empty())) {

@@ -288,3 +288,35 @@ async fn markup_in_what_devices_and_producers_choose_is_shown_as_text() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_that_is_submitted_twice_sends_once_and_a_dry_run_is_no_way_around_it() {
+    let console = Console::embedded().await;
+    console.pushctl(&["app", "create", "news"]).await;
+    let admin = Visitor::with_key(&console, &console.key("admin", "admin").await).await;
+    let request = json!({
+        "type": 1, "time_to_live": 60, "condition": { "type": 0 }, "dry_run": true,
+        "notification": { "title": "t" },
+    });
+    let request = request.to_string();
+    let form = [("app", "news"), ("request", &*request), ("once", "1"), ("confirm", "news")];
+    let first = admin.post("/compose/send", &[SAME], &form).await;
+    let again = admin.post("/compose/send", &[SAME], &form).await;
+    assert_eq!((first.status, first.header("location")), (303, again.header("location")));
+    assert_eq!(admin.get(first.header("location")).await.status, 200, "it was sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_who_send_a_form_slowly_keep_nobody_out() {
+    let console = Console::embedded().await;
+    let mut slow = Vec::new();
+    for _ in 0..80 {
+        let mut stream = tokio::net::TcpStream::connect(&console.address).await.unwrap();
+        let head = "POST /sign-in HTTP/1.1\r\nhost: a\r\nsec-fetch-site: same-origin\r\n\
+                    content-length: 4000\r\n\r\nkey";
+        tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    let page = Visitor::stranger(&console).get("/sign-in").await;
+    assert_eq!(page.status, 200, "{}", page.text);
+}
