@@ -21,7 +21,7 @@ const check = (holds, text) => { if (!holds) wrong.push(text); };
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  args: ["--no-sandbox"],
+  args: ["--no-sandbox", "--disable-dev-shm-usage"],
 });
 
 // Everything that a page loads must come from its own origin.
