@@ -101,8 +101,8 @@ impl Console {
         Ok(Self { listener, desk: Arc::new(desk) })
     }
 
-    /// Makes a URL that signs in whoever opens it first, as an administrator, for half an hour. An earlier one is
-    /// void.
+    /// Makes a URL that is valid for half an hour and works once: it signs in as an administrator. A URL that was
+    /// made earlier stops working.
     ///
     /// # Errors
     /// If the operating system cannot report the address of the listener.

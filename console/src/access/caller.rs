@@ -36,7 +36,7 @@ impl Caller {
         Self { key, address, program }
     }
 
-    /// Someone at the terminal of the program: an administrator, with a key that nobody else can have.
+    /// Makes the caller who opened the link on the terminal: an administrator. No stored key has this digest.
     pub(super) fn of_terminal(sha256: KeyDigest, address: IpAddr, program: &'static str) -> Self {
         let key = AdminKey {
             name: SecretName::terminal(),

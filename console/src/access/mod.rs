@@ -43,7 +43,7 @@ pub struct Access {
     index: Arc<dyn Index>,
     clock: fn() -> UnixMillis,
     failed: FailedAttempts,
-    /// Stands for the key of someone at the terminal, which nobody has.
+    /// The digest of a random key that is stored nowhere. It identifies whoever opened the link on the terminal.
     terminal: KeyDigest,
     /// The number of wrong keys since they were last logged.
     unlogged: FailedLoginCount,

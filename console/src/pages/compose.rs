@@ -151,7 +151,7 @@ fn choice(draft: &Draft, name: &str, label: &str, options: &[(&str, &str)]) -> M
     }
 }
 
-/// What stands beside the form, and changes while it is filled in.
+/// Shows the audience, the picture and the request beside the form. The browser asks for it again after each change.
 pub(crate) fn beside(app: &AppId, draft: &Draft, preview: &Preview, server: &str) -> Markup {
     html! {
         section class="card" aria-labelledby="audience" {

@@ -27,7 +27,7 @@ pub(crate) fn view(apps: &[AppId], app: &AppId) -> Markup {
                 form id="try-send" class="stack" {
                     div class="field" { label for="title" { "Title" } input id="title" name="title" value="Hello" maxlength="120" required; }
                     div class="field" { label for="desc" { "Text" } input id="desc" name="desc" value="Sent from the console" maxlength="240"; }
-                    div class="actions" { button disabled { "Send a push" } a id="as-curl" class="button quiet" href="/compose" { "Compose a real one" } }
+                    div class="actions" { button disabled { "Send a push" } a class="button quiet" href="/compose" { "Compose a real one" } }
                 }
             }
         }

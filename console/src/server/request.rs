@@ -48,8 +48,8 @@ impl Peer {
     }
 }
 
-/// Reads the form of a page before its request takes a place, so that who sends slowly keeps nobody out. Bodies
-/// of the API are read behind its check of keys.
+/// Reads the form of a page before its request counts as one in work, so that slow senders do not use up the
+/// places for requests. The API reads its bodies after it has checked the key.
 async fn with_form(request: Request<Body>) -> Result<Request<Body>, Refused> {
     if *request.method() != Method::POST || request.uri().path().starts_with("/v1/") {
         return Ok(request);

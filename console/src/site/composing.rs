@@ -49,7 +49,7 @@ pub(super) async fn form(
     Ok(visitor.page("Compose", Section::Compose, &content))
 }
 
-/// What stands beside the form.
+/// Checks the draft and counts its audience, for the part beside the form.
 pub(super) async fn preview(
     State(desk): State<Arc<Desk>>,
     Extension(visitor): Who,
@@ -81,7 +81,7 @@ pub(super) async fn review(
     Ok(visitor.page("Compose", Section::Compose, &content))
 }
 
-/// Returns true if a push reaches many devices, or nobody knows how many.
+/// Returns true if a push reaches many devices, or if they could not be counted.
 fn needs_typing(preview: &Preview) -> bool {
     let devices =
         preview.audience.as_ref().and_then(|of| of.as_ref().ok()).map(|of| of.counts.devices);
