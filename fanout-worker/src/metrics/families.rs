@@ -6,7 +6,7 @@ use prometheus_client::{
 };
 use push_boot::metrics::{ByApp, ByLabel, Histogram};
 use push_model::ledger::RetryReason;
-use push_queue::Lane;
+use push_queue::WorkLane;
 
 use super::{
     failures::TransportFailures,
@@ -80,7 +80,7 @@ impl Families {
         let (device_family, app_family) = (Family::default(), Family::default());
         let transport_family = Family::default();
         let retry_family = by("reason", RetryReason::ALL.map(RetryReason::name));
-        let lanes = Lane::ALL.map(Lane::name);
+        let lanes = WorkLane::ALL.map(WorkLane::name);
         Self {
             devices: DeviceCounters::new(&device_family),
             device_family,

@@ -27,7 +27,7 @@ use push_model::{
     ledger::{Counts, History},
     time::UnixMillis,
 };
-use push_queue::Lane;
+use push_queue::WorkLane;
 
 use self::families::Families;
 pub(crate) use self::{failures::FailedByTransport, last_estimate::Estimate};
@@ -159,12 +159,12 @@ impl Metrics {
         self.0.dropped_copies.of(body).inc();
     }
 
-    pub(crate) fn dead_letter(&self, lane: Lane) {
+    pub(crate) fn dead_letter(&self, lane: WorkLane) {
         self.0.dead.of(lane.name()).inc();
     }
 
     /// Counts an envelope that is processed alone from now on.
-    pub(crate) fn isolated(&self, lane: Lane) {
+    pub(crate) fn isolated(&self, lane: WorkLane) {
         self.0.isolated.of(lane.name()).inc();
     }
 
@@ -175,7 +175,7 @@ impl Metrics {
     }
 
     /// Counts a message as in work until the guard is dropped.
-    pub(crate) fn in_work(&self, lane: Lane) -> InWorkGuard {
+    pub(crate) fn in_work(&self, lane: WorkLane) -> InWorkGuard {
         let gauge = self.0.in_work.of(lane.name());
         gauge.inc();
         InWorkGuard(gauge)
@@ -230,7 +230,7 @@ mod tests {
         outcomes.fail(FailReason::UnknownClient);
         let retried = [(RetryReason::Busy, 3)].into();
         metrics.committed(&"a".parse().unwrap(), &Counts { targeted: 3, outcomes, retried });
-        drop(metrics.in_work(Lane::Tasks));
+        drop(metrics.in_work(WorkLane::Tasks));
         let lines = [
             r#"push_worker_devices_total{outcome="sent",reason=""} 2"#,
             r#"push_worker_devices_total{outcome="failed",reason="unknown_client"} 1"#,
