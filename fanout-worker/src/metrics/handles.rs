@@ -196,7 +196,7 @@ impl ByAudience {
         Self { named: all.of("named"), broadcast: all.of("broadcast"), all }
     }
 
-    pub(super) fn family(&self) -> impl Metric {
+    pub(super) fn family(&self) -> impl Metric + use<> {
         self.all.family()
     }
 
