@@ -8,11 +8,20 @@ use push_boot::{
 };
 
 use crate::{
-    admin_key::AdminKeyCommand, app::AppCommand, audience::AudienceArgs, audit::AuditCommand,
-    broker::BrokerCommandArgs, completions::CompletionsArgs, console::ConsoleCommandArgs,
-    dead::DeadCommand, device::DeviceCommand, doctor::DoctorArgs, key::KeyCommand, man::ManArgs,
-    message::MessageCommand, profile::ProfileCommand, push::PushArgs, server::DATA_DIR,
-    standalone::StandaloneArgs, transfer::MoveArgs,
+    access::{admin_key::AdminKeyCommand, key::KeyCommand},
+    app::AppCommand,
+    audit::AuditCommand,
+    dead::DeadCommand,
+    device::DeviceCommand,
+    doctor::DoctorArgs,
+    help::{completions::CompletionsArgs, man::ManArgs},
+    message::MessageCommand,
+    push::{PushArgs, audience::AudienceArgs},
+    server::{DATA_DIR, profile::ProfileCommand},
+    services::{
+        broker::BrokerCommandArgs, console::ConsoleCommandArgs, standalone::StandaloneArgs,
+    },
+    transfer::MoveArgs,
 };
 
 /// The operator's tool of the push service, and the whole service in one process.

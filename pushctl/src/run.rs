@@ -26,15 +26,19 @@ use push_operator::{
 use push_queue::Queue;
 
 use crate::{
-    admin_key, app, audience, audit, broker,
+    access::{admin_key, key},
+    app, audit,
     cli::{Cli, Command},
-    completions, console, dead,
+    dead,
     device::{self, DeviceCommand},
     doctor::{self, Installation},
-    key, man,
+    help::{completions, man, reference},
     message::{self, Source},
     output::{self, Output},
-    profile, push, reference, standalone, transfer,
+    push::{self, audience},
+    server::profile,
+    services::{broker, console, standalone},
+    transfer,
 };
 
 /// The name of this program in the audit trail and at servers.

@@ -11,8 +11,7 @@ use push_operator::{
 use super::table::print_secret;
 use crate::{
     output::Output,
-    profile,
-    server::{PlaceArgs, profile_file},
+    server::{PlaceArgs, profile, profile_file},
 };
 
 /// The profile that gets a new secret, if it is to be kept.

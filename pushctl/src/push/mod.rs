@@ -3,7 +3,9 @@
 //!
 //! - `compose`: a push made from flags; `recipients`: who gets it
 //! - `batch`: a file of pushes
+//! - `audience`: counts the devices that a push would target
 
+pub mod audience;
 mod batch;
 mod compose;
 mod recipients;

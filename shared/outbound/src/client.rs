@@ -10,8 +10,7 @@ use crate::{
     connection::allowance::UNSTATED,
     exchange::{Answer, Exchange, Failed, NotProcessed, REQUEST_BYTES, Unanswered},
     origin::Origin,
-    pool::Outcome,
-    shared::{Place, Shared},
+    pool::{Outcome, Place, Shared},
 };
 
 /// The longest time that a request may take, whatever its deadline: it holds a place on a connection.

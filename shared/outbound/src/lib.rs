@@ -14,9 +14,8 @@
 //! - [`origin`]: where a request goes, and who chose that
 //! - [`connect`]: resolve, check, connect, proxy, TLS
 //! - `connection`: one connection with HTTP/2 or HTTP/1.1, its limit, its pings
-//! - `pool`: the connections to one origin, and who waits for them
+//! - `pool`: the connections to one origin, and who waits for them; all pools, and the bounds of the process
 //! - `permits`: the connections of the process, and who gets the next one
-//! - `shared`: all pools, and the bounds of the process
 //! - [`client`]: sending a request
 //! - [`exchange`]: what is known of it afterwards
 //! - [`error`]: why there is no connection
@@ -30,14 +29,13 @@ pub mod exchange;
 pub mod origin;
 mod permits;
 mod pool;
-mod shared;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use push_tls::{FileError, client::ClientTls};
 use tokio::time::timeout;
 
-use self::shared::Shared;
+use self::pool::Shared;
 
 pub use self::{
     addresses::Permission,
@@ -50,7 +48,7 @@ pub use self::{
     error::{Step, Unreachable, Why},
     exchange::{Answer, Exchange, NotProcessed, Unanswered},
     origin::{Origin, Owner, PoolKey},
-    shared::{Counts, Jitter, Limits},
+    pool::{Counts, Jitter, Limits},
 };
 
 /// The time in which [`Outbound::close`] still takes answers. A service closes its connections after

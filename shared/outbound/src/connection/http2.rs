@@ -81,7 +81,7 @@ enum Event {
 pub(crate) async fn drive(
     mut connection: Box<Connection>,
     sender: Sender,
-    member: &Member,
+    member: &impl Member,
     traffic: &Traffic,
 ) -> End {
     let mut pings = connection.ping_pong();

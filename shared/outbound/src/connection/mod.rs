@@ -3,7 +3,7 @@
 //! - [`http2`], [`http1`]: the two protocols
 //! - [`allowance`]: the requests that it may carry at a time
 //! - [`liveness`]: pings, and when it is given up or closed
-//! - [`member`]: its place in a pool
+//! - [`member`]: its place in a pool, as it sees it
 //! - [`patience`]: how long an answer is waited for
 
 pub(crate) mod allowance;
@@ -118,7 +118,7 @@ impl Sender {
 
 impl Driver {
     /// Drives the connection until it ends.
-    pub(crate) async fn drive(self, member: &Member) -> End {
+    pub(crate) async fn drive(self, member: &impl Member) -> End {
         match self {
             Self::Http2(connection, sender, traffic) => {
                 http2::drive(connection, sender, member, &traffic).await

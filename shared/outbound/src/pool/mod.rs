@@ -11,11 +11,14 @@
 //!
 //! - [`slots`]: which connection takes a request, and when another is opened
 //! - [`health`], [`pause`]: when the server may be connected to again
-//! - [`lease`]: a request's place on a connection
+//! - [`lease`]: a request's place on a connection; [`seat`]: a connection's place in the pool
+//! - [`all`]: all pools of the process, and its bounds
 
+mod all;
 mod health;
 mod lease;
 mod pause;
+mod seat;
 mod slots;
 
 use std::{
@@ -28,14 +31,18 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use self::{health::Health, slots::Slots};
-pub(crate) use self::{lease::Lease, slots::Outcome};
+pub use self::all::{Counts, Jitter, Limits};
+pub(crate) use self::{
+    all::{Place, Shared},
+    lease::Lease,
+    slots::Outcome,
+};
+use self::{health::Health, seat::Seat, slots::Slots};
 use crate::{
-    connection::{End, Opened, Sender, liveness::Usage, member::Member, open},
+    connection::{End, Opened, Sender, liveness::Usage, open},
     error::Unreachable,
     exchange::NotProcessed,
     permits::Permit,
-    shared::{Place, Shared},
 };
 
 /// The most requests that wait for a connection of one origin. Each holds its body meanwhile, and
@@ -309,12 +316,12 @@ async fn connect(pool: Arc<Pool>) {
             _ => return,
         }
     };
-    let member = Member { pool: Arc::downgrade(&pool), id, wake, cancel };
+    let seat = Seat { pool: Arc::downgrade(&pool), id, wake, cancel };
     // From here on the pool may be evicted, and the connection ends with it.
     drop(pool);
-    let end = driver.drive(&member).await;
+    let end = driver.drive(&seat).await;
     drop(permit);
-    if let Some(pool) = member.pool.upgrade() {
+    if let Some(pool) = seat.pool.upgrade() {
         pool.ended(id, end);
     }
 }

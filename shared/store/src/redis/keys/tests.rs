@@ -1,4 +1,8 @@
-use push_model::id_key::IdKey;
+use push_model::{
+    id_key::IdKey,
+    ids::{AppTag, AudienceKind, LedgerPage, MessageId},
+    time::UnixMillis,
+};
 
 use super::*;
 

@@ -5,7 +5,8 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
 
-use crate::{output::Output, programs::Program};
+use super::programs::Program;
+use crate::output::Output;
 
 /// Flags of `completions`.
 #[derive(Debug, Args)]

@@ -7,9 +7,9 @@ use push_model::{audience::AudienceReport, ids::AppId};
 use push_operator::message::remote;
 use serde_json::Value;
 
+use super::{RecipientArgs, read_body};
 use crate::{
     output::{Output, Table},
-    push::{RecipientArgs, read_body},
     server::ServerArgs,
 };
 

@@ -19,7 +19,8 @@ use push_fanout_worker::WorkerSettings;
 use push_ingest::{AppSettings, HttpSettings, PublisherSettings};
 use push_transports::{discard_latency, http::HttpTuning, mqtt::MqttSettings};
 
-use crate::{broker, output::Output, programs::Program};
+use super::programs::Program;
+use crate::{output::Output, services::broker};
 
 /// The text before the tables.
 const HEAD: &str = include_str!("head.md");

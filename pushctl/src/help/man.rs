@@ -11,7 +11,8 @@ use clap::{Args, Command, builder::Resettable};
 use clap_mangen::Man;
 use push_boot::build_info;
 
-use crate::{output::Output, programs::Program};
+use super::programs::Program;
+use crate::output::Output;
 
 /// The title in the header of each page.
 const MANUAL: &str = "Push Message Service";

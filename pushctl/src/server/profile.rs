@@ -8,10 +8,8 @@ use push_operator::{
     profile::{self, Profile, ProfileView},
 };
 
-use crate::{
-    output::{Output, Table},
-    server::{ServerArgs, profile_file},
-};
+use super::{ServerArgs, profile_file};
+use crate::output::{Output, Table};
 
 /// Commands on profiles.
 #[derive(Debug, Subcommand)]

@@ -13,6 +13,7 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::Pool;
 use crate::{
     connect::Connector,
     connection::End,
@@ -20,7 +21,6 @@ use crate::{
     exchange::NotProcessed,
     origin::{Origin, Owner, PoolKey},
     permits::{Permit, Permits},
-    pool::Pool,
 };
 
 /// The time that a connect waits for one of the process's connections to end.
