@@ -7,11 +7,12 @@ use push_credentials::{DeviceCredentials, MqttLogin};
 use push_index::Index;
 use push_model::{
     app::AppKey,
-    ids::{AppId, ClientId},
+    ids::ClientId,
     time::UnixMillis,
 };
 
 use super::find_app;
+use crate::app::AppRef;
 
 /// Issues the logins of one app's devices.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ impl AppLogins {
     /// # Errors
     /// If there is no such app, or the index did not answer.
     pub async fn of(
-        app: &AppId,
+        app: impl Into<AppRef<'_>>,
         credentials: DeviceCredentials,
         index: &Arc<dyn Index>,
     ) -> anyhow::Result<Self> {

@@ -80,7 +80,7 @@ pub(super) async fn run(
             out.result(table::secrets(&secrets), &secrets)
         }
         SecretCommand::Revoke { app_id, name } => {
-            let done = secrets::revoke(index, actor, &app_id, name).await?;
+            let done = secrets::revoke(index, actor, &app_id, name, None).await?;
             out.result(format!("revoked {} of {}", done.revoked, done.app_id), &done)
         }
     }
