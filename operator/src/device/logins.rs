@@ -5,11 +5,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use push_credentials::{DeviceCredentials, MqttLogin};
 use push_index::Index;
-use push_model::{
-    app::AppKey,
-    ids::ClientId,
-    time::UnixMillis,
-};
+use push_model::{app::AppKey, ids::ClientId, time::UnixMillis};
 
 use super::find_app;
 use crate::app::AppRef;
