@@ -9,6 +9,7 @@ use push_boot::{
     health::Need,
     log,
     metrics::MetricsSettings,
+    presence::Announcement,
     program::{Program, ProgramArgs, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
     seal::SealSettings,
@@ -122,6 +123,9 @@ pub async fn run(
     let opened = start.open_engines(&settings.engines, settings.metrics).await?;
     watch_queue(&start.health, &opened.queue);
     watch_index(&start.health, Need::Required, &opened.stores);
+    let listens = vec![("admin", listener.local_addr()?)];
+    let announcement = Announcement { listens, ..Announcement::default() };
+    start.announce(opened.stores.index.clone(), announcement);
     let parts = Parts {
         program: PROGRAM,
         queue: opened.queue.clone(),

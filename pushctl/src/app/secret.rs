@@ -22,7 +22,7 @@ pub enum SecretCommand {
     Add {
         /// The app
         app_id: AppId,
-        /// The name of the secret: 1–64 of A-Z a-z 0-9 _ . -
+        /// The name of the secret: 1–64 of A-Z a-z 0-9 _ . -, but not . or ..
         name: SecretName,
         /// The calls that it is valid for: one or more of push, devices, read, recall
         #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', required = true)]
