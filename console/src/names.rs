@@ -105,7 +105,10 @@ impl Names {
     /// Returns true for the origin of a page of this console, whose request names `host`.
     pub(crate) fn is_own(&self, origin: &str, host: Option<&str>) -> bool {
         let is_public = self.public.as_ref().is_some_and(|public| public.origin == origin);
-        is_public || origin.split_once("://").is_some_and(|(_, named)| Some(named) == host)
+        let is_named = |(scheme, named): (&str, &str)| {
+            Some(named) == host && (scheme == "https" || !self.is_secure())
+        };
+        is_public || origin.split_once("://").is_some_and(is_named)
     }
 }
 
