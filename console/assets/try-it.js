@@ -20,25 +20,29 @@ const post = async (path, fields) => {
     headers: { "content-type": "application/x-www-form-urlencoded", "hx-request": "true" },
     body: new URLSearchParams(fields),
   });
-  if (!response.ok) throw new Error(`The service answered ${response.status}.`);
+  if (!response.ok) {
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const why = page.querySelector("[role=alert]")?.textContent;
+    throw new Error(why ?? `The service answered ${response.status}.`);
+  }
   return response;
 };
 
-// One name for each browser, so that a page that is opened again is the same device.
-const clientId = () => {
-  const known = localStorage.getItem("push-client-id");
+// One secret for each browser, from which its client id follows: a page that is opened again is the same device.
+const browserSecret = () => {
+  const known = localStorage.getItem("push-browser");
   if (known) return known;
-  const bytes = crypto.getRandomValues(new Uint8Array(6));
-  const made = `browser-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
-  localStorage.setItem("push-client-id", made);
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const made = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  localStorage.setItem("push-browser", made);
   return made;
 };
 
 const register = async () => {
-  const response = await post("/try-it/register", { app: form.app.value, client: clientId() });
+  const response = await post("/try-it/register", { app: form.app.value, browser: browserSecret() });
   device = await response.json();
   const scheme = location.protocol === "https:" ? "wss" : "ws";
-  device.mqtt.websocket_url = `${scheme}://${location.host}/mqtt`;
+  device.mqtt.websocket_url ??= `${scheme}://${location.host}/mqtt`;
   return device;
 };
 

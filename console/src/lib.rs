@@ -9,6 +9,7 @@
 //! - `settings`: the flags
 //! - `listener`, `server`: from a connection to a request
 //! - `access`: keys, roles, and the callers that have them
+//! - `names`: the names under which browsers may reach it
 //! - `core`: what handlers use
 //! - `api`: the routes of `/v1/admin/`
 //! - `site`: the pages over HTTP, `pages`: what is on them, `assets`: their style sheet and scripts
@@ -22,6 +23,7 @@ mod assets;
 mod core;
 mod draft;
 mod listener;
+mod names;
 mod pages;
 mod sampler;
 mod server;
@@ -47,7 +49,7 @@ pub use crate::{
     listener::{ListenError, Listener},
     settings::{ConsoleArgs, ConsoleSettings},
 };
-use crate::{sampler::Sampler, sessions::Sessions, site::Desk};
+use crate::{names::Names, sampler::Sampler, sessions::Sessions, site::Desk};
 
 /// The time that a stop leaves to pushes that wait for their confirm.
 const PUBLISH_DEADLINE: Duration = Duration::from_secs(5);
@@ -59,17 +61,17 @@ pub struct PageParts {
     pub ingest: IngestSettings,
     /// The URL of ingest, as a command on a page names it.
     pub ingest_url: String,
-    /// The way of browsers to the MQTT broker; none without a broker in this program.
+    /// The way of browsers to the MQTT broker, if there is one.
     pub mqtt: Option<Mqtt>,
 }
 
-/// The way of browsers to the MQTT broker in this program.
+/// The way of browsers to the MQTT broker.
 #[derive(Debug)]
 pub struct Mqtt {
-    /// Issues their logins.
+    /// Issues their logins, with the URL of the broker for browsers unless it is in this program.
     pub logins: DeviceCredentials,
-    /// Takes their connections.
-    pub websockets: WebSockets,
+    /// Takes their connections, if the broker is in this program.
+    pub websockets: Option<WebSockets>,
 }
 
 /// The admin API and the console, ready to serve.
@@ -85,7 +87,17 @@ impl Console {
     /// # Errors
     /// If the operating system cannot report the address of the listener.
     pub fn new(listener: Listener, parts: Parts, pages: PageParts) -> io::Result<Self> {
+        let names = Names {
+            public: listener.public.clone(),
+            listen: listener.local_addr()?.ip(),
+            is_tls: listener.tls.is_some(),
+        };
         let (stores, queue) = (parts.stores.clone(), Arc::clone(&parts.queue));
+        let mut mqtt = pages.mqtt;
+        if let (Some(mqtt), Some(public)) = (&mut mqtt, &names.public) {
+            let websockets = mqtt.websockets.take();
+            mqtt.websockets = websockets.map(|of| of.with_origin(public.origin()));
+        }
         let desk = Desk {
             pushes: LocalPushes::new(pages.ingest, Arc::clone(&queue), stores.clone()),
             sampler: Sampler::new(stores, queue),
@@ -93,9 +105,9 @@ impl Console {
             sent: Mutex::default(),
             streams: Arc::new(Semaphore::new(site::STREAMS)),
             stop: CancellationToken::new(),
-            mqtt: pages.mqtt,
+            mqtt,
             server: pages.ingest_url,
-            is_tls: listener.scheme() == "https",
+            names,
             core: Arc::new(Core::new(parts, UnixMillis::now)),
         };
         Ok(Self { listener, desk: Arc::new(desk) })
@@ -107,11 +119,14 @@ impl Console {
     /// # Errors
     /// If the operating system cannot report the address of the listener.
     pub fn sign_in_link(&self) -> io::Result<String> {
+        let token = self.desk.sessions.make_link(Instant::now());
+        if let Some(public) = &self.desk.names.public {
+            return Ok(format!("{}/sign-in?token={token}", public.origin()));
+        }
         let mut address = self.listener.local_addr()?;
         if address.ip().is_unspecified() {
             address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
         }
-        let token = self.desk.sessions.make_link(Instant::now());
         Ok(format!("{}://{address}/sign-in?token={token}", self.listener.scheme()))
     }
 

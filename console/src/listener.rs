@@ -9,7 +9,7 @@ use push_tls::{
 };
 use tokio::net::TcpListener;
 
-use crate::settings::ConsoleSettings;
+use crate::{names::PublicUrl, settings::ConsoleSettings};
 
 /// The protocol that a client may choose in the handshake.
 const ALPN: &[&[u8]] = &[b"http/1.1"];
@@ -22,6 +22,7 @@ pub struct Listener {
     pub(crate) tcp: TcpListener,
     pub(crate) tls: Option<Acceptor>,
     pub(crate) proxies: TrustedProxies,
+    pub(crate) public: Option<PublicUrl>,
 }
 
 /// The reason why the admin API cannot listen.
@@ -57,7 +58,8 @@ impl Listener {
         let address = settings.listen;
         let bound = TcpListener::bind(address).await;
         let tcp = bound.map_err(|source| ListenError::Address { address, source })?;
-        Ok(Self { tcp, tls, proxies: settings.trusted_proxies.clone() })
+        let (proxies, public) = (settings.trusted_proxies.clone(), settings.public.clone());
+        Ok(Self { tcp, tls, proxies, public })
     }
 
     /// The address, with the actual port if the settings say 0.

@@ -10,6 +10,8 @@ use push_boot::{
 };
 use push_tls::server::TlsSettings;
 
+use crate::names::PublicUrl;
+
 /// The address of the admin API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AdminListen(Option<SocketAddr>);
@@ -24,6 +26,9 @@ settings! {
         admin_tls_cert: Option<String> = ["FILE"] text;
         /// Use the private key of this PEM file with --admin-tls-cert
         admin_tls_key: Option<String> = ["FILE"] text;
+        /// Tell the console the origin that browsers see, if a proxy stands before it. With `https` its cookies go over
+        /// TLS alone. Pages are served under this name, and under addresses and `localhost`
+        admin_public_url: Option<PublicUrl> = ["URL"] PublicUrl::parse;
         /// Let other machines reach --admin-listen without TLS. Keys then cross the network unencrypted: use
         /// `on` only in a network that you trust, or behind a proxy that ends TLS
         admin_in_clear: bool = ["on|off", "off"] on_or_off;
@@ -37,6 +42,8 @@ pub struct ConsoleSettings {
     pub listen: SocketAddr,
     /// Its certificate. Without one there is no TLS.
     pub tls: Option<TlsSettings>,
+    /// The origin that browsers see, if a proxy stands before it.
+    pub(crate) public: Option<PublicUrl>,
     /// The proxies that may name the client of a connection or a request. The program reads the flag and fills
     /// this in.
     pub trusted_proxies: TrustedProxies,
@@ -66,7 +73,13 @@ impl ConsoleArgs {
                  trusted or a proxy ends TLS"
             ));
         }
-        Some(Some(ConsoleSettings { listen, tls, trusted_proxies: TrustedProxies::default() }))
+        let public = given.admin_public_url;
+        Some(Some(ConsoleSettings {
+            listen,
+            tls,
+            public,
+            trusted_proxies: TrustedProxies::default(),
+        }))
     }
 }
 

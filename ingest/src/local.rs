@@ -8,7 +8,7 @@ use http::Method;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Body;
 use push_boot::engines::Stores;
-use push_model::{audience::AudienceReport, ids::AppId};
+use push_model::{app::AppKey, audience::AudienceReport};
 use push_queue::Queue;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -46,8 +46,8 @@ impl LocalPushes {
     }
 
     /// Checks a push strictly, and answers it once it is published, or once it is checked if it is a dry
-    /// run. The ledger keeps `user` as the sender of a broadcast.
-    pub async fn push(&self, app: &AppId, user: &str, body: Bytes) -> LocalAnswer {
+    /// run. The ledger keeps `user` as the sender of a broadcast. A later app of the name is pushed nothing.
+    pub async fn push(&self, app: &AppKey, user: &str, body: Bytes) -> LocalAnswer {
         let head = Head {
             method: Method::POST,
             peer: Ipv4Addr::LOCALHOST.into(),
@@ -74,7 +74,7 @@ impl LocalPushes {
     ///
     /// # Errors
     /// If the condition is wrong, or the index does not count now.
-    pub async fn audience(&self, app: &AppId, push: Bytes) -> Result<AudienceReport, String> {
+    pub async fn audience(&self, app: &AppKey, push: Bytes) -> Result<AudienceReport, String> {
         let mut body = body_of(push);
         let reply = self.handlers.count_locally(app, &mut body).await;
         let (head, body) = reply.into_http2();

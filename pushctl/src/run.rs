@@ -104,8 +104,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             return broker::run(*args, urls, credentials, errors, data_dir, out).await;
         }
         Command::Console(args) => {
-            let seal = credentials.map(|(_, seal)| seal);
-            return console::run(*args, urls, seal, errors, data_dir, out).await;
+            return console::run(*args, urls, credentials, errors, data_dir, out).await;
         }
         command => command,
     };

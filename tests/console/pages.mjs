@@ -56,7 +56,7 @@ await measure.send("Emulation.setCPUThrottlingRate", { rate: 1 });
 console.log(`first load: ${bytes} bytes, first content after ${firstContent} ms with the processor slowed four times`);
 check(bytes > 0 && bytes <= 60 * 1024, `the first load has ${bytes} bytes`);
 const cookies = await first.cookies();
-const session = cookies.find((cookie) => cookie.name.endsWith("push-console"));
+const session = cookies.find((cookie) => cookie.name.startsWith("push-console-"));
 check(session?.httpOnly && session?.sameSite === "Strict", "the cookie of the session is not closed");
 
 // The link is void now.

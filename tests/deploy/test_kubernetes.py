@@ -193,7 +193,7 @@ class Kubernetes(unittest.TestCase):
             name = monitor["selector"]["matchLabels"][monitor["jobLabel"]]
             self.assertLessEqual({end["port"] for end in monitor["podMetricsEndpoints"]}, pods[name])
             found.add(name)
-        self.assertEqual(found, {"ingest", "fanout-worker", "rabbitmq"})
+        self.assertEqual(found, {"ingest", "fanout-worker", "console", "rabbitmq"})
 
     def test_the_images_have_the_version_that_is_released(self):
         top = DEPLOY.parent / "Cargo.toml"

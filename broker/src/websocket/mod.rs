@@ -50,6 +50,12 @@ pub struct WebSockets {
 }
 
 impl WebSockets {
+    /// Lets pages of this origin connect, too: a proxy may name another host than they see.
+    #[must_use]
+    pub fn with_origin(self, origin: &str) -> Self {
+        Self { origins: self.origins.with(origin), ..self }
+    }
+
     /// Returns the answer to a request for `/mqtt`. If its status is 101, the connection becomes a
     /// WebSocket, and [`WebSockets::serve`] takes it.
     pub fn answer<B>(&self, request: &Request<B>) -> Response<String> {

@@ -41,6 +41,12 @@ impl Origins {
         Ok(Self { listed, all: false })
     }
 
+    /// Adds an origin; a text that is none changes nothing.
+    pub(super) fn with(self, origin: &str) -> Self {
+        let listed = self.listed.iter().cloned().chain(origin.parse::<Origin>());
+        Self { listed: listed.collect(), ..self }
+    }
+
     /// Returns true if a page of this origin may connect to the host that its request names.
     pub(super) fn allow(&self, origin: &str, host: Option<&str>) -> bool {
         if self.all {

@@ -1,6 +1,6 @@
 //! A caller, and its rights.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use push_model::{
     admin_key::{AdminKey, KeyDigest, Role},
@@ -8,9 +8,10 @@ use push_model::{
     ids::{AppId, SecretName},
     time::UnixMillis,
 };
-use push_operator::audit::Actor;
+use push_operator::{app::AppRef, audit::Actor};
+use tokio::time::Instant;
 
-use super::Refused;
+use super::{Refused, changes::ChangesOfApps};
 
 /// The extent of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,17 +28,27 @@ pub enum Reach {
 #[derive(Debug, Clone)]
 pub struct Caller {
     key: AdminKey,
-    address: IpAddr,
-    program: &'static str,
+    place: Place,
+}
+
+/// Where a caller calls.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The address that it calls from.
+    pub(super) address: IpAddr,
+    /// The program that it calls.
+    pub(super) program: &'static str,
+    /// The changes that were made there.
+    pub(super) changes: Arc<ChangesOfApps>,
 }
 
 impl Caller {
-    pub(super) fn new(key: AdminKey, address: IpAddr, program: &'static str) -> Self {
-        Self { key, address, program }
+    pub(super) fn new(key: AdminKey, place: Place) -> Self {
+        Self { key, place }
     }
 
     /// Makes the caller who opened the link on the terminal: an administrator. No stored key has this digest.
-    pub(super) fn of_terminal(sha256: KeyDigest, address: IpAddr, program: &'static str) -> Self {
+    pub(super) fn of_terminal(sha256: KeyDigest, place: Place) -> Self {
         let key = AdminKey {
             name: SecretName::terminal(),
             role: Role::Admin,
@@ -46,7 +57,7 @@ impl Caller {
             made_at: UnixMillis::now(),
             sha256,
         };
-        Self { key, address, program }
+        Self { key, place }
     }
 
     /// The name of its key.
@@ -69,9 +80,22 @@ impl Caller {
         &self.key.sha256
     }
 
-    /// The caller as the author of changes.
-    pub fn actor(&self) -> Actor {
-        Actor::of_key(self.program, self.key.name.clone(), self.address)
+    /// The caller as the author of a change, which is counted.
+    ///
+    /// # Errors
+    /// If the keys of its app have made too many.
+    pub fn actor(&self) -> Result<Actor, Refused> {
+        let Place { address, program, changes } = &self.place;
+        if let Some(app) = self.app() {
+            let counted = changes.count(&app, Instant::now());
+            counted.map_err(|retry_after| Refused::TooManyChanges { app: app.id, retry_after })?;
+        }
+        Ok(Actor::of_key(program, self.key.name.clone(), *address))
+    }
+
+    /// Returns the app of this name; for a key of one app, no later app of the name.
+    pub fn target<'a>(&self, id: &'a AppId) -> AppRef<'a> {
+        AppRef { id, generation: self.key.app_key().map(|own| own.generation) }
     }
 
     /// Checks that the caller may make a call that needs this role. `app` is the app that the path names.
@@ -111,7 +135,8 @@ mod tests {
             made_at: UnixMillis(0),
             sha256: KeyDigest::of(&AdminKeyText::generate()),
         };
-        Caller::new(key, "192.0.2.1".parse().unwrap(), "test")
+        let address = "192.0.2.1".parse().unwrap();
+        Caller::new(key, Place { address, program: "test", changes: Arc::default() })
     }
 
     #[test]

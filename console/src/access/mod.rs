@@ -1,9 +1,11 @@
 //! Keys, and the callers that have them. This is the one place that decides if a caller may do something.
 //!
 //! - `caller`: a caller, and its rights
+//! - `changes`: changes with keys of one app, counted for each app
 //! - `refused`: everything that is answered with an error
 
 mod caller;
+mod changes;
 mod refused;
 
 use std::{
@@ -27,6 +29,7 @@ use push_model::{
 use push_operator::admin_key;
 use tokio::time::Instant;
 
+use self::{caller::Place, changes::ChangesOfApps};
 pub use self::{
     caller::{Caller, Reach},
     refused::Refused,
@@ -45,6 +48,7 @@ pub struct Access {
     index: Arc<dyn Index>,
     clock: fn() -> UnixMillis,
     failed: Failures,
+    changes: Arc<ChangesOfApps>,
     /// The digest of a random key that is stored nowhere. It identifies whoever opened the link on the terminal.
     terminal: KeyDigest,
     /// The number of wrong keys since they were last logged.
@@ -62,7 +66,8 @@ impl Access {
         let failed = Failures::new(NonZeroU32::new(WRONG_KEYS), Instant::now());
         let unlogged = FailedLoginCount::default();
         let terminal = KeyDigest::of(&AdminKeyText::generate());
-        Self { program, index, clock, failed, terminal, unlogged, known: Mutex::default() }
+        let (changes, known) = (Arc::default(), Mutex::default());
+        Self { program, index, clock, failed, changes, terminal, unlogged, known }
     }
 
     /// Finds the caller that presents this key from this address. The index is asked each time, so a key that was
@@ -92,7 +97,7 @@ impl Access {
             return Err(self.wrong(Refused::WrongKey, address));
         };
         self.note_use(&key);
-        Ok(Caller::new(key, address, self.program))
+        Ok(Caller::new(key, self.place(address)))
     }
 
     /// Finds the caller who presented the key with this digest before. None if it is not valid any more.
@@ -106,12 +111,16 @@ impl Access {
     ) -> Result<Option<Caller>, Refused> {
         let found = admin_key::find(&*self.index, digest).await;
         let found = found.map_err(|error| Refused::UseCase(error.into()))?;
-        Ok(found.map(|key| Caller::new(key, address, self.program)))
+        Ok(found.map(|key| Caller::new(key, self.place(address))))
     }
 
     /// The caller who opened the link that the program printed on its terminal.
     pub fn of_terminal(&self, address: IpAddr) -> Caller {
-        Caller::of_terminal(self.terminal, address, self.program)
+        Caller::of_terminal(self.terminal, self.place(address))
+    }
+
+    fn place(&self, address: IpAddr) -> Place {
+        Place { address, program: self.program, changes: Arc::clone(&self.changes) }
     }
 
     /// Writes to the log how many wrong keys were presented since the last time.

@@ -16,6 +16,13 @@ pub enum Refused {
         /// Whole seconds.
         retry_after: u64,
     },
+    /// The keys of an app have made too many changes. They may make one more after so many seconds.
+    TooManyChanges {
+        /// The app.
+        app: AppId,
+        /// Whole seconds.
+        retry_after: u64,
+    },
     /// The role of the key is too weak.
     Role {
         /// The role of the key.
@@ -65,7 +72,9 @@ impl Refused {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NoKey | Self::WrongKey => StatusCode::UNAUTHORIZED,
-            Self::TooManyWrongKeys { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyWrongKeys { .. } | Self::TooManyChanges { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::Role { .. } | Self::OtherApp { .. } => StatusCode::FORBIDDEN,
             Self::NoSuchPath => StatusCode::NOT_FOUND,
             Self::NoSuchMethod => StatusCode::METHOD_NOT_ALLOWED,
@@ -90,7 +99,9 @@ impl Refused {
     /// The time that the caller should wait, in seconds, if it is to try again.
     pub fn retry_after(&self) -> Option<u64> {
         match self {
-            Self::TooManyWrongKeys { retry_after } => Some(*retry_after),
+            Self::TooManyWrongKeys { retry_after } | Self::TooManyChanges { retry_after, .. } => {
+                Some(*retry_after)
+            }
             _ => (self.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(1),
         }
     }
@@ -104,6 +115,9 @@ impl Refused {
             Self::WrongKey => "the key is not valid: it is wrong, was revoked, or its app was removed".to_owned(),
             Self::TooManyWrongKeys { retry_after } => {
                 format!("too many wrong keys came from this address: try again in {retry_after} s")
+            }
+            Self::TooManyChanges { app, retry_after } => {
+                format!("the keys of {app} have made too many changes: try again in {retry_after} s")
             }
             Self::Role { has, needs } => {
                 format!("this needs a key with the role {needs}, and this key has the role {has}")

@@ -129,7 +129,7 @@ pub(super) async fn create(
         max_waiting: Quota::or_default(new.max_waiting),
         max_ledger_entries: Quota::or_default(new.max_ledger_entries),
     };
-    let (actor, secret) = (caller.actor(), Secret::generate());
+    let (actor, secret) = (caller.actor()?, Secret::generate());
     Ok(Answer(app::create(core.index(), &actor, new.app_id, secret, limits).await?))
 }
 
@@ -146,7 +146,8 @@ pub(super) async fn change(
         max_waiting: Quota::change(given.max_waiting),
         max_ledger_entries: Quota::change(given.max_ledger_entries),
     };
-    Ok(Answer(app::set(core.index(), &caller.actor(), &app_id, changes).await?))
+    let (actor, app) = (caller.actor()?, caller.target(&app_id));
+    Ok(Answer(app::set(core.index(), &actor, app, changes).await?))
 }
 
 pub(super) async fn disable(
@@ -154,7 +155,7 @@ pub(super) async fn disable(
     caller: Caller,
     Named(app_id): Named<AppId>,
 ) -> Result<AppState> {
-    Ok(Answer(app::disable(core.index(), &caller.actor(), &app_id).await?))
+    Ok(Answer(app::disable(core.index(), &caller.actor()?, caller.target(&app_id)).await?))
 }
 
 pub(super) async fn enable(
@@ -163,8 +164,8 @@ pub(super) async fn enable(
     Named(app_id): Named<AppId>,
     Asked(way): Asked<Return>,
 ) -> Result<AppState> {
-    let actor = caller.actor();
-    Ok(Answer(app::enable(core.index(), &actor, &app_id, way.although_moved).await?))
+    let (actor, app) = (caller.actor()?, caller.target(&app_id));
+    Ok(Answer(app::enable(core.index(), &actor, app, way.although_moved).await?))
 }
 
 pub(super) async fn remove(
@@ -178,5 +179,5 @@ pub(super) async fn remove(
             "this removes {app_id} with all its devices: confirm it with ?confirm={app_id}"
         )));
     }
-    Ok(Answer(app::remove(core.index(), &caller.actor(), &app_id).await?))
+    Ok(Answer(app::remove(core.index(), &caller.actor()?, caller.target(&app_id)).await?))
 }

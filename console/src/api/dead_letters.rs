@@ -109,7 +109,7 @@ pub(super) async fn replay(
     let ids = selection.ids()?;
     let _turn = core.dead_letters.lock().await;
     let ids = dead::select(core.queue(), scope, ids).await?;
-    let (index, actor) = (Some(core.index()), caller.actor());
+    let (index, actor) = (Some(core.index()), caller.actor()?);
     Ok(Answer(dead::replay(core.queue(), index, &actor, scope, ids.as_deref()).await?))
 }
 
@@ -123,6 +123,6 @@ pub(super) async fn drop_letters(
     let ids = selection.ids()?;
     let _turn = core.dead_letters.lock().await;
     let ids = dead::select(core.queue(), scope, ids).await?;
-    let (index, actor) = (Some(core.index()), caller.actor());
+    let (index, actor) = (Some(core.index()), caller.actor()?);
     Ok(Answer(dead::drop_letters(core.queue(), index, &actor, scope, ids.as_deref()).await?))
 }

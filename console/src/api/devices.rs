@@ -60,8 +60,8 @@ pub(super) async fn put(
     JsonText(text): JsonText,
 ) -> Result<Stored> {
     let draft: DeviceDraft<'_> = parse(&text)?;
-    let actor = caller.actor();
-    let mut stored = device::put_recorded(core.index(), &actor, &app_id, client_id, draft).await?;
+    let (actor, app) = (caller.actor()?, caller.target(&app_id));
+    let mut stored = device::put_recorded(core.index(), &actor, app, client_id, draft).await?;
     let warnings = std::mem::take(&mut stored.warnings);
     Ok(Answer(Stored { stored, warnings }))
 }
@@ -71,8 +71,8 @@ pub(super) async fn remove(
     caller: Caller,
     Named((app_id, client_id)): Named<(AppId, ClientId)>,
 ) -> Result<DeviceRemoved> {
-    let actor = caller.actor();
-    Ok(Answer(device::remove_recorded(core.index(), &actor, &app_id, client_id).await?))
+    let (actor, app) = (caller.actor()?, caller.target(&app_id));
+    Ok(Answer(device::remove_recorded(core.index(), &actor, app, client_id).await?))
 }
 
 pub(super) async fn gone(

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::{
     access::{Reach, Refused},
     core::Core,
-    server::request::ClientAddress,
+    server::request::{ClientAddress, OfKnownCaller},
 };
 
 /// The largest body.
@@ -60,7 +60,9 @@ pub(super) async fn check(
         request = Request::from_parts(head, Body::from(read(body, MAX_BODY).await?));
     }
     request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(OfKnownCaller);
+    Ok(response)
 }
 
 /// Returns the key of `Authorization: Bearer KEY`.

@@ -8,7 +8,10 @@ use push_model::{
     admin_key::Role,
     ids::{AppId, SecretName},
 };
-use push_operator::status::{self, StatusView};
+use push_operator::{
+    components::{self, ComponentView},
+    status::{self, StatusView},
+};
 use serde::Serialize;
 
 use super::answer::{Answer, Result};
@@ -32,13 +35,22 @@ pub(super) async fn me(caller: Caller) -> Answer<Me> {
 pub(crate) struct HealthView {
     version: &'static str,
     program: Report,
+    /// The running programs; none if the index did not answer, or the caller may see one app alone.
+    components: Option<Vec<ComponentView>>,
     #[serde(flatten)]
     status: StatusView,
 }
 
 pub(super) async fn health(State(core): State<Arc<Core>>, caller: Caller) -> Result<HealthView> {
     let only = caller.app();
-    let status = status::read(core.queue(), &core.parts.stores, only.as_ref()).await;
+    let running = async {
+        match only {
+            Some(_) => None,
+            None => components::list(core.index()).await.ok(),
+        }
+    };
+    let status = status::read(core.queue(), &core.parts.stores, only.as_ref());
+    let (status, components) = tokio::join!(status, running);
     let program = core.parts.health.report();
-    Ok(Answer(HealthView { version: build_info::VERSION, program, status }))
+    Ok(Answer(HealthView { version: build_info::VERSION, program, components, status }))
 }

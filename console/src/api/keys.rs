@@ -41,7 +41,7 @@ pub(super) async fn add(
     caller: Caller,
     Given(New { name, role, app_id }): Given<New>,
 ) -> Result<NewAdminKey> {
-    Ok(Answer(admin_key::add(core.index(), &caller.actor(), name, role, app_id).await?))
+    Ok(Answer(admin_key::add(core.index(), &caller.actor()?, name, role, app_id).await?))
 }
 
 pub(super) async fn revoke(
@@ -49,5 +49,5 @@ pub(super) async fn revoke(
     caller: Caller,
     Named(name): Named<SecretName>,
 ) -> Result<AdminKeyRevoked> {
-    Ok(Answer(admin_key::revoke(core.index(), &caller.actor(), name).await?))
+    Ok(Answer(admin_key::revoke(core.index(), &caller.actor()?, name).await?))
 }

@@ -56,5 +56,6 @@ pub(super) async fn recall(
     Named((app_id, message_id)): Named<(AppId, MessageId)>,
 ) -> Result<Recalled> {
     let (stores, retention) = (&core.parts.stores, core.parts.retention);
-    Ok(Answer(message::recall(stores, &caller.actor(), &app_id, message_id, retention).await?))
+    let (actor, app) = (caller.actor()?, caller.target(&app_id));
+    Ok(Answer(message::recall(stores, &actor, app, message_id, retention).await?))
 }

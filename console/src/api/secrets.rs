@@ -75,10 +75,9 @@ pub(super) async fn add(
     if new.expires_at.is_some_and(|at| at <= UnixMillis::now()) {
         return Err(Refused::Invalid("expires_at: must be in the future".to_owned()));
     }
-    let (actor, secret) = (caller.actor(), Secret::generate());
+    let (actor, app, secret) = (caller.actor()?, caller.target(&app_id), Secret::generate());
     let New { name, expires_at, .. } = new;
-    let added =
-        secrets::add(core.index(), &actor, &app_id, name, secret, scopes, expires_at).await?;
+    let added = secrets::add(core.index(), &actor, app, name, secret, scopes, expires_at).await?;
     Ok(Answer(added))
 }
 
@@ -87,7 +86,8 @@ pub(super) async fn revoke(
     caller: Caller,
     Named((app_id, name)): Named<(AppId, SecretName)>,
 ) -> Result<SecretRevoked> {
-    Ok(Answer(secrets::revoke(core.index(), &caller.actor(), &app_id, name).await?))
+    let (actor, app) = (caller.actor()?, caller.target(&app_id));
+    Ok(Answer(secrets::revoke(core.index(), &actor, app, name, None).await?))
 }
 
 pub(super) async fn rotate(
@@ -96,7 +96,7 @@ pub(super) async fn rotate(
     Named(app_id): Named<AppId>,
     Given(Rotation { overlap_seconds }): Given<Rotation>,
 ) -> Result<NewSecret> {
-    let (actor, secret) = (caller.actor(), Secret::generate());
+    let (actor, app, secret) = (caller.actor()?, caller.target(&app_id), Secret::generate());
     let overlap = Duration::from_secs(overlap_seconds);
-    Ok(Answer(app::rotate_secret(core.index(), &actor, &app_id, secret, overlap).await?))
+    Ok(Answer(app::rotate_secret(core.index(), &actor, app, secret, overlap).await?))
 }

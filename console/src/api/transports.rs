@@ -130,8 +130,8 @@ pub(super) async fn set(
     JsonText(text): JsonText,
 ) -> Result<AccountSet> {
     let account = account(kind(&name)?, &text)?;
-    let (seal, actor) = (seal(&core)?, caller.actor());
-    Ok(Answer(accounts::set(core.index(), seal, &actor, &app_id, account).await?))
+    let (seal, actor, app) = (seal(&core)?, caller.actor()?, caller.target(&app_id));
+    Ok(Answer(accounts::set(core.index(), seal, &actor, app, account).await?))
 }
 
 pub(super) async fn remove(
@@ -139,15 +139,17 @@ pub(super) async fn remove(
     caller: Caller,
     Named((app_id, name)): Named<(AppId, String)>,
 ) -> Result<AccountRemoved> {
-    Ok(Answer(accounts::remove(core.index(), &caller.actor(), &app_id, kind(&name)?).await?))
+    let (kind, actor, app) = (kind(&name)?, caller.actor()?, caller.target(&app_id));
+    Ok(Answer(accounts::remove(core.index(), &actor, app, kind).await?))
 }
 
 pub(super) async fn test(
     State(core): State<Arc<Core>>,
+    caller: Caller,
     Named((app_id, name)): Named<(AppId, String)>,
     Asked(test): Asked<Test>,
 ) -> Result<AccountTried> {
     let (kind, seal, providers) = (kind(&name)?, seal(&core)?, &core.parts.providers);
-    let device = test.client_id.as_ref();
-    Ok(Answer(try_account(core.index(), seal, providers, &app_id, kind, device).await?))
+    let (app, device) = (caller.target(&app_id), test.client_id.as_ref());
+    Ok(Answer(try_account(core.index(), seal, providers, app, kind, device).await?))
 }

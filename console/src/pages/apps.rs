@@ -1,7 +1,7 @@
 //! Apps: the list, and one app with its limits, secrets and transports.
 
 use maud::{Markup, html};
-use push_model::time::UnixMillis;
+use push_model::{app::AppKey, time::UnixMillis};
 use push_operator::app::{AppDetails, AppView, NewSecret, SecretView, accounts::AccountView};
 
 use super::words::{Mood, ago, number, tag, until};
@@ -45,7 +45,7 @@ pub(crate) fn list(apps: &[AppView], may_make: bool, now: UnixMillis) -> Markup 
                 form class="filter" method="post" action="/apps" {
                     div class="field" {
                         label for="app_id" { "App ID" }
-                        input id="app_id" name="app_id" required maxlength="64" pattern="[A-Za-z0-9_.\\-]+" autocomplete="off" title="1 to 64 of A-Z a-z 0-9 _ . -";
+                        input id="app_id" name="app_id" required maxlength="64" pattern="[A-Za-z0-9_.\\-]+" autocomplete="off" title="1 to 64 of A-Z a-z 0-9 _ . -, but not . or ..";
                     }
                     button { "Make it" }
                 }
@@ -66,17 +66,23 @@ fn limit(limit: Option<std::num::NonZeroU32>) -> String {
     limit.map_or_else(|| "no limit".to_owned(), |limit| number(limit.get().into()))
 }
 
-/// One app.
-pub(crate) fn one(app: &AppDetails, accounts: &[AccountView], may: May, now: UnixMillis) -> Markup {
-    let AppDetails { app: view, secrets, usage } = app;
-    let path = format!("/apps/{}", view.app_id);
+/// One app. What its forms do, they do to this app, and not to a later one of its name.
+pub(crate) fn one(
+    app: &AppKey,
+    details: &AppDetails,
+    accounts: &[AccountView],
+    may: May,
+    now: UnixMillis,
+) -> Markup {
+    let AppDetails { app: view, secrets, usage } = details;
+    let path = format!("/apps/{app}");
     html! {
         p class="path" { a href="/apps" { "Apps" } }
         h1 { (view.app_id) " " (state(view)) }
         p class="actions" {
-            a class="button" href={ "/compose?app=" (view.app_id) } { "Compose a push" }
-            a class="button quiet" href={ "/messages?app=" (view.app_id) } { "Messages" }
-            a class="button quiet" href={ "/devices?app=" (view.app_id) } { (number(view.devices)) " devices" }
+            a class="button" href={ "/compose?app=" (app) } { "Compose a push" }
+            a class="button quiet" href={ "/messages?app=" (app) } { "Messages" }
+            a class="button quiet" href={ "/devices?app=" (app) } { (number(view.devices)) " devices" }
         }
         div class="grid" {
             section class="card" aria-labelledby="limits" {
@@ -147,7 +153,7 @@ fn secrets_view(
                                 td class="nowrap" { @if let Some(at) = secret.expires_at { (until(at, now)) } @else { "never" } }
                                 td class="nowrap" { @if let Some(at) = secret.last_used_at { (ago(at, now)) } @else { "not known" } }
                                 td { @if may_administer && secret.name != "default" {
-                                    form method="post" action={ (path) "/secrets/" (secret.name) "/revoke" } { button class="danger small" { "Revoke…" } }
+                                    form method="post" action={ (path) "/secrets/" (secret.name) "/revoke" } { input type="hidden" name="made_at" value=[secret.made_at.map(|at| at.0)]; button class="danger small" { "Revoke…" } }
                                 } }
                             }
                         }

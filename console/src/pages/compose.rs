@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use push_model::{audience::AudienceReport, ids::AppId, secret::Secret};
+use push_model::{app::AppKey, audience::AudienceReport, secret::Secret};
 use serde_json::Value;
 
 use super::{
@@ -26,8 +26,8 @@ pub(crate) struct Preview {
 
 /// The page.
 pub(crate) fn view(
-    apps: &[AppId],
-    app: &AppId,
+    apps: &[AppKey],
+    app: &AppKey,
     draft: &Draft,
     preview: &Preview,
     server: &str,
@@ -56,7 +56,7 @@ pub(crate) fn view(
     }
 }
 
-fn audience_fields(apps: &[AppId], app: &AppId, draft: &Draft) -> Markup {
+fn audience_fields(apps: &[AppKey], app: &AppKey, draft: &Draft) -> Markup {
     let audience = draft.field("audience");
     let chosen = if audience.is_empty() { "all" } else { audience };
     html! {
@@ -152,7 +152,7 @@ fn choice(draft: &Draft, name: &str, label: &str, options: &[(&str, &str)]) -> M
 }
 
 /// Shows the audience, the picture and the request beside the form. The browser asks for it again after each change.
-pub(crate) fn beside(app: &AppId, draft: &Draft, preview: &Preview, server: &str) -> Markup {
+pub(crate) fn beside(app: &AppKey, draft: &Draft, preview: &Preview, server: &str) -> Markup {
     html! {
         section class="card" aria-labelledby="audience" {
             h2 id="audience" { "Audience" }
@@ -175,7 +175,7 @@ pub(crate) fn beside(app: &AppId, draft: &Draft, preview: &Preview, server: &str
             h2 id="request" { "The same push as a request" }
             pre tabindex="0" aria-label="JSON" { (serde_json::to_string_pretty(&preview.request).unwrap_or_default()) }
             p class="hint" { "With curl" }
-            pre tabindex="0" aria-label="curl" { (curl(server, app.as_str(), &preview.request)) }
+            pre tabindex="0" aria-label="curl" { (curl(server, app.id.as_str(), &preview.request)) }
         }
     }
 }
@@ -201,14 +201,14 @@ fn audience_view(audience: &AudienceReport) -> Markup {
 }
 
 /// A picture of the notification, as a phone may show it.
-fn phone(app: &AppId, draft: &Draft) -> Markup {
+fn phone(app: &AppKey, draft: &Draft) -> Markup {
     html! {
         div class="phone" {
             @if draft.field("content") == "data" {
-                div class="notification" { header { span { (app) } span { "now" } } p { "Data for the app. Nothing is shown." } }
+                div class="notification" { header { span { (app.id) } span { "now" } } p { "Data for the app. Nothing is shown." } }
             } @else {
                 div class="notification" {
-                    header { span { (app) } span { "now" } }
+                    header { span { (app.id) } span { "now" } }
                     strong { (or(draft.field("title"), "Title")) }
                     p { (or(draft.field("desc"), "Text")) }
                     @if draft.field("notification_type") == "3" { p { strong { (or(draft.field("button_text"), "Button")) } } }
@@ -224,7 +224,7 @@ fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
 
 /// The last look before a push is sent.
 pub(crate) fn review(
-    app: &AppId,
+    app: &AppKey,
     draft: &Draft,
     preview: &Preview,
     confirm: Option<&str>,
@@ -238,7 +238,7 @@ pub(crate) fn review(
         div class="card" {
             p {
                 "To " strong { @match devices { Some(devices) => (counted(devices, "device")), None => "the devices of the request" } }
-                " of " strong { (app) } ". The service has checked it and would accept it."
+                " of " strong { (app.id) } ". The service has checked it and would accept it."
             }
             @for warning in &preview.warnings { p class="note warn" { (warning) } }
             form class="stack" method="post" action="/compose/send" {
@@ -263,13 +263,13 @@ pub(crate) fn review(
         }
         section class="card" aria-labelledby="request" {
             h2 id="request" { "Request" }
-            pre tabindex="0" { (curl(server, app.as_str(), &preview.request)) }
+            pre tabindex="0" { (curl(server, app.id.as_str(), &preview.request)) }
         }
         (test_send(app, &request))
     }
 }
 
-fn test_send(app: &AppId, request: &str) -> Markup {
+fn test_send(app: &AppKey, request: &str) -> Markup {
     html! {
         section class="card" aria-labelledby="test" {
             h2 id="test" { "Try it on one device first" }

@@ -1,7 +1,7 @@
 //! Devices: the list, and one device.
 
 use maud::{Markup, html};
-use push_model::{attributes::Attribute, device::Device, ids::AppId};
+use push_model::{app::AppKey, attributes::Attribute, device::Device};
 use push_operator::device::DevicePage;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The list of an app's devices, with a field that finds one by its client id.
-pub(crate) fn list(apps: &[AppId], app: &AppId, page: &DevicePage) -> Markup {
+pub(crate) fn list(apps: &[AppKey], app: &AppKey, page: &DevicePage) -> Markup {
     html! {
         h1 { "Devices" }
         form class="filter" method="get" action="/devices" {
@@ -41,21 +41,21 @@ pub(crate) fn list(apps: &[AppId], app: &AppId, page: &DevicePage) -> Markup {
                     }
                 }
             }
-            (next_page(page.next_cursor.as_deref(), "/devices", &[("app", app.as_str())]))
+            (next_page(page.next_cursor.as_deref(), "/devices", &[("app", &*app.to_string())]))
         }
     }
 }
 
 /// One device: its record, and what can be done with it.
-pub(crate) fn one(app: &AppId, device: &Device, may_change: bool) -> Markup {
+pub(crate) fn one(app: &AppKey, device: &Device, may_change: bool) -> Markup {
     let path = format!("/devices/{app}/{}", device.client_id);
     html! {
-        p class="path" { a href={ "/devices?app=" (app) } { "Devices of " (app) } }
+        p class="path" { a href={ "/devices?app=" (app) } { "Devices of " (app.id) } }
         h1 { "Device " span class="id" { (device.client_id) } }
         section class="card" aria-labelledby="record" {
             h2 id="record" { "Record" }
             dl class="facts" {
-                dt { "App" } dd { a href={ "/apps/" (app) } { (app) } }
+                dt { "App" } dd { a href={ "/apps/" (app) } { (app.id) } }
                 dt { "Transport" } dd { (device.transport.name()) }
                 @for attribute in Attribute::ALL {
                     dt { (plain(attribute.name())) } dd { (device.attributes.get(attribute).unwrap_or("–")) }

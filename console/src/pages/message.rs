@@ -1,17 +1,22 @@
 //! One message: its funnel as it changes, its content, and its recall.
 
 use maud::{Markup, html};
-use push_model::{ledger::MessageState, time::UnixMillis};
+use push_model::{app::AppKey, ledger::MessageState, time::UnixMillis};
 use push_operator::message::{MessageView, Recalled};
 
 use super::words::{ago, counted, number, percent, plain, state_tag, until};
 
 /// The page around the part that changes.
-pub(crate) fn view(message: &MessageView, may_recall: bool, now: UnixMillis) -> Markup {
+pub(crate) fn view(
+    app: &AppKey,
+    message: &MessageView,
+    may_recall: bool,
+    now: UnixMillis,
+) -> Markup {
     let report = &message.report;
-    let path = format!("/messages/{}/{}", report.app_id, report.message_id);
+    let path = format!("/messages/{app}/{}", report.message_id);
     html! {
-        p class="path" { a href={ "/messages/" (report.app_id) } { "Messages of " (report.app_id) } }
+        p class="path" { a href={ "/messages/" (app) } { "Messages of " (report.app_id) } }
         h1 { "Message " span class="id" { (report.message_id) } }
         @if is_open(report.state) {
             div hx-get={ (path) "/funnel" } hx-trigger="every 1s" hx-swap="innerMorph" { (funnel(message, now)) }
@@ -88,9 +93,9 @@ fn row(name: &str, count: u64, of: u64, mood: &str) -> Markup {
 }
 
 /// The receipt of a recall.
-pub(crate) fn receipt(recalled: &Recalled, now: UnixMillis) -> Markup {
+pub(crate) fn receipt(app: &AppKey, recalled: &Recalled, now: UnixMillis) -> Markup {
     let report = &recalled.report;
-    let path = format!("/messages/{}/{}", report.app_id, report.message_id);
+    let path = format!("/messages/{app}/{}", report.message_id);
     html! {
         h1 { "Recall" }
         @if recalled.recalled {

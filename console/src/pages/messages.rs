@@ -1,7 +1,7 @@
 //! The messages of an app, newest first.
 
 use maud::{Markup, html};
-use push_model::{ids::AppId, ledger::MessageState, report::ReportPage, time::UnixMillis};
+use push_model::{app::AppKey, ledger::MessageState, report::ReportPage, time::UnixMillis};
 
 use super::{
     parts::{app_choice, next_page},
@@ -10,8 +10,8 @@ use super::{
 
 /// The list, with the filter above it.
 pub(crate) fn view(
-    apps: &[AppId],
-    app: &AppId,
+    apps: &[AppKey],
+    app: &AppKey,
     state: Option<MessageState>,
     page: &ReportPage,
     now: UnixMillis,
@@ -61,7 +61,7 @@ pub(crate) fn view(
                 }
             }
             @let state = state.map_or("", MessageState::name);
-            (next_page(page.next_cursor.as_deref(), "/messages", &[("app", app.as_str()), ("state", state)]))
+            (next_page(page.next_cursor.as_deref(), "/messages", &[("app", &*app.to_string()), ("state", state)]))
         }
     }
 }

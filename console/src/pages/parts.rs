@@ -1,17 +1,17 @@
 //! Pieces that several pages use.
 
 use maud::{Markup, html};
-use push_model::ids::AppId;
+use push_model::app::AppKey;
 
 use super::words::Mood;
 
-/// The field that chooses an app.
-pub(crate) fn app_choice(apps: &[AppId], chosen: Option<&AppId>) -> Markup {
+/// The field that chooses an app. Its values say which app of a name is meant.
+pub(crate) fn app_choice(apps: &[AppKey], chosen: Option<&AppKey>) -> Markup {
     html! {
         div class="field" {
             label for="app" { "App" }
             select id="app" name="app" {
-                @for app in apps { option value=(app) selected[chosen == Some(app)] { (app) } }
+                @for app in apps { option value=(app) selected[chosen == Some(app)] { (app.id) } }
             }
         }
     }

@@ -1,13 +1,13 @@
 //! The browser as a device: what it receives, on the page.
 
 use maud::{Markup, html};
-use push_model::ids::AppId;
+use push_model::app::AppKey;
 
 use super::parts::app_choice;
 use crate::assets;
 
-/// The page. The script registers the browser and shows what it receives.
-pub(crate) fn view(apps: &[AppId], app: &AppId) -> Markup {
+/// The page. The script registers the browser and shows what it receives, unless something is missing for that.
+pub(crate) fn view(apps: &[AppKey], app: &AppKey, missing: Option<&str>) -> Markup {
     html! {
         h1 { "Try it here" }
         p { "This browser becomes a device of the app, over MQTT, until the page is closed. "
@@ -17,9 +17,9 @@ pub(crate) fn view(apps: &[AppId], app: &AppId) -> Markup {
                 h2 id="device" { "This browser" }
                 form id="try-it" class="stack" data-script=(assets::path("try-it.js")) {
                     (app_choice(apps, Some(app)))
-                    div class="actions" { button { "Connect this browser" } }
+                    div class="actions" { button disabled[missing.is_some()] { "Connect this browser" } }
                 }
-                p id="connection" class="note" role="status" { "Not connected." }
+                p id="connection" class={ "note" (missing.map_or("", |_| " warn")) } role="status" { (missing.unwrap_or("Not connected.")) }
                 noscript { p class="note warn" { "This page needs JavaScript: here the browser itself is the device." } }
             }
             section class="card" aria-labelledby="send" {

@@ -1,9 +1,11 @@
-//! The open connections. Where there are too many, the one that was idle for the longest is closed for a new one;
-//! if none is idle, the new one is not served. A client that reads its answer slowly counts as idle.
+//! The open connections. Where there are too many, an idle one is closed for a new one: first those on which nobody
+//! has presented a valid key or session yet, and of these the one that was idle for the longest. So strangers who open
+//! connections close those of other strangers. If none is idle, the new one is not served. A client that sends a form
+//! or reads its answer slowly counts as idle.
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use tokio::{
@@ -28,12 +30,17 @@ struct Open {
     activity: Activity,
 }
 
-/// The time since which a connection is idle, in milliseconds since the first one; [`BUSY`] while a request of it
-/// is in work.
+/// What is known of a connection.
 #[derive(Debug, Clone)]
-pub(super) struct Activity {
+pub(super) struct Activity(Arc<State>);
+
+#[derive(Debug)]
+struct State {
     epoch: Instant,
-    idle_since: Arc<AtomicU64>,
+    /// The time since which it is idle, in milliseconds since `epoch`; [`BUSY`] while a request of it is in work.
+    idle_since: AtomicU64,
+    /// True once a valid key or session was presented on it.
+    is_known: AtomicBool,
 }
 
 const BUSY: u64 = u64::MAX;
@@ -44,24 +51,33 @@ pub(super) struct Busy(Activity);
 
 impl Activity {
     fn new(epoch: Instant) -> Self {
-        let activity = Self { epoch, idle_since: Arc::default() };
+        let (idle_since, is_known) = (AtomicU64::default(), AtomicBool::default());
+        let activity = Self(Arc::new(State { epoch, idle_since, is_known }));
         activity.rest();
         activity
     }
 
-    /// Says that a request has come.
+    /// Says that a request is in work.
     pub(super) fn begin(&self) -> Busy {
-        self.idle_since.store(BUSY, Ordering::Relaxed);
+        self.0.idle_since.store(BUSY, Ordering::Relaxed);
         Busy(self.clone())
     }
 
-    fn rest(&self) {
-        let millis = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(BUSY - 1);
-        self.idle_since.store(millis, Ordering::Relaxed);
+    /// Says that it is idle from now on.
+    pub(super) fn rest(&self) {
+        let millis = u64::try_from(self.0.epoch.elapsed().as_millis()).unwrap_or(BUSY - 1);
+        self.0.idle_since.store(millis, Ordering::Relaxed);
     }
 
-    fn idle_since(&self) -> Option<u64> {
-        Some(self.idle_since.load(Ordering::Relaxed)).filter(|since| *since != BUSY)
+    /// Says that a valid key or session was presented.
+    pub(super) fn note_known(&self) {
+        self.0.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the order in which idle connections are closed; none while a request is in work.
+    fn turn(&self) -> Option<(bool, u64)> {
+        let idle_since = self.0.idle_since.load(Ordering::Relaxed);
+        (idle_since != BUSY).then(|| (self.0.is_known.load(Ordering::Relaxed), idle_since))
     }
 }
 
@@ -100,10 +116,10 @@ impl Connections {
         self.open.push(Open { task, activity });
     }
 
-    /// Closes the connection that was idle for the longest. False if none is idle.
+    /// Closes the idle connection whose turn it is. False if none is idle.
     fn close_idle(&mut self) -> bool {
         let idle = self.open.iter().enumerate();
-        let idle = idle.filter_map(|(at, open)| Some((open.activity.idle_since()?, at)));
+        let idle = idle.filter_map(|(at, open)| Some((open.activity.turn()?, at)));
         let Some((_, at)) = idle.min() else { return false };
         self.open.swap_remove(at).task.abort();
         true
@@ -146,10 +162,34 @@ mod tests {
         while alive.receiver_count() > MAX_CONNECTIONS {
             tokio::task::yield_now().await;
         }
-        assert_eq!(Arc::strong_count(&first.idle_since), 3, "it has a request in work");
+        assert_eq!(Arc::strong_count(&first.0), 3, "it has a request in work");
         drop(busy);
         let all: Vec<_> = connections.open.iter().map(|open| open.activity.begin()).collect();
         assert!(serve(&mut connections).is_none(), "none is idle");
         drop(all);
+    }
+
+    #[tokio::test]
+    async fn connections_of_strangers_give_way_before_those_of_known_callers() {
+        let mut connections = Connections::default();
+        let mut serve = || {
+            let mut kept = None;
+            connections.serve(|activity| {
+                kept = Some(activity);
+                std::future::pending()
+            });
+            kept.unwrap()
+        };
+        let known = serve();
+        known.note_known();
+        for _ in 0..2 * MAX_CONNECTIONS {
+            serve();
+        }
+        assert!(connections.open.iter().any(|open| Arc::ptr_eq(&open.activity.0, &known.0)));
+        for open in &connections.open {
+            open.activity.note_known();
+        }
+        assert!(connections.close_idle(), "one of theirs, if there is no other");
+        assert!(!connections.open.iter().any(|open| Arc::ptr_eq(&open.activity.0, &known.0)));
     }
 }

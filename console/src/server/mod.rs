@@ -1,7 +1,7 @@
 //! From a connection to a request.
 //!
-//! Connections are bounded, and a new one never waits for those before it: where there are too many, the one that
-//! was idle for the longest is closed. A request runs in a task of its own, so a client that hangs up cancels no
+//! Connections are bounded, and a new one never waits for those before it: where there are too many, an idle one is
+//! closed, and one on which a valid key or session was presented only if there is no other. A request runs in a task of its own, so a client that hangs up cancels no
 //! change, and a handler that panics ends nothing else.
 //!
 //! - `connections`: the open connections
@@ -119,13 +119,8 @@ impl Door {
     ) {
         let requests = &self.requests;
         let service = service_fn(|request: Request<Incoming>| {
-            let busy = activity.begin();
-            let answer = requests.answer(request, &peer);
-            async move {
-                let answer = answer.await;
-                drop(busy);
-                Ok::<_, std::convert::Infallible>(answer)
-            }
+            let answer = requests.answer(request, &peer, &activity);
+            async move { Ok::<_, std::convert::Infallible>(answer.await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -14,6 +14,7 @@ use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::connections::Activity;
 use crate::{access::Refused, api::guard, site::LONGEST_FORM};
 
 /// The most requests in work. One more waits for a moment, and is then refused.
@@ -30,6 +31,10 @@ const FORWARDED: &str = "x-forwarded-for";
 /// The address of the client that sent a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientAddress(pub(crate) IpAddr);
+
+/// Marks the answer to a caller whose key or session is valid.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OfKnownCaller;
 
 /// The other end of a connection: a client, or a proxy that names its client with each request.
 #[derive(Debug)]
@@ -75,22 +80,26 @@ impl Requests {
         Self { router, places: Arc::new(Semaphore::new(MAX_REQUESTS)), tasks: TaskTracker::new() }
     }
 
-    /// Answers a request. It goes on if its client hangs up.
+    /// Answers a request. It goes on if its client hangs up. While a form is being received, its connection counts as
+    /// idle.
     pub(super) fn answer(
         &self,
         request: Request<Incoming>,
         peer: &Peer,
+        activity: &Activity,
     ) -> impl Future<Output = Response> + Send + use<> {
         let client = peer.client_of(&request);
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(client);
         let (router, places) = (self.router.clone(), Arc::clone(&self.places));
-        let tasks = self.tasks.clone();
+        let (tasks, activity) = (self.tasks.clone(), activity.clone());
+        activity.rest();
         async move {
             let request = match with_form(request).await {
                 Ok(request) => request,
                 Err(refused) => return refused.into_response(),
             };
+            let _busy = activity.begin();
             let place = timeout(PLACE_TIMEOUT, places.acquire_owned()).await;
             let Ok(Ok(place)) = place else { return Refused::Busy.into_response() };
             let work = async move {
@@ -99,7 +108,12 @@ impl Requests {
             };
             // Work that takes longer goes on, so that what it changes is recorded.
             match timeout(REQUEST_TIMEOUT, tasks.spawn(work)).await {
-                Ok(Ok(Ok(response))) => response,
+                Ok(Ok(Ok(response))) => {
+                    if response.extensions().get::<OfKnownCaller>().is_some() {
+                        activity.note_known();
+                    }
+                    response
+                }
                 Err(_) => Refused::Late.into_response(),
                 Ok(Err(error)) => {
                     tracing::error!(runbook = "the-log-tells-of-a-fault", %error, "a request of the console ended badly");

@@ -10,7 +10,7 @@ use axum::{
 };
 use maud::Markup;
 use push_model::{
-    app::Scopes,
+    app::{AppKey, Scopes},
     device::TransportKind,
     ids::{AppId, ClientId, MessageId, SecretName},
     secret::Secret,
@@ -45,17 +45,11 @@ pub(super) async fn recall(
     Extension(visitor): Who,
     Path((app, id)): Path<(String, String)>,
 ) -> Page {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = desk.acted_on(&visitor, &app).await?;
     let id: MessageId = id.parse().map_err(|_| no_message())?;
-    let done = messages_of_app::recall(
-        &desk.core.parts.stores,
-        &visitor.actor(),
-        &app,
-        id,
-        desk.core.parts.retention,
-    )
-    .await?;
-    let content = pages::message::receipt(&done, UnixMillis::now());
+    let (stores, retention) = (&desk.core.parts.stores, desk.core.parts.retention);
+    let done = messages_of_app::recall(stores, &visitor.actor()?, &app, id, retention).await?;
+    let content = pages::message::receipt(&app, &done, UnixMillis::now());
     Ok(visitor.page("Recall", Section::Messages, &content))
 }
 
@@ -64,9 +58,9 @@ pub(super) async fn remove_device(
     Extension(visitor): Who,
     Path((app, client)): Path<(String, String)>,
 ) -> Done {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = desk.acted_on(&visitor, &app).await?;
     let client: ClientId = client.parse().map_err(|_| no_device())?;
-    device::remove_recorded(desk.core.index(), &visitor.actor(), &app, client).await?;
+    device::remove_recorded(desk.core.index(), &visitor.actor()?, &app, client).await?;
     Ok(Redirect::to(&format!("/devices?app={app}")).into_response())
 }
 
@@ -141,7 +135,7 @@ impl Desk {
         action: &str,
         ids: Option<Vec<String>>,
     ) -> Result<Markup, Failure> {
-        let (queue, index, actor) = (self.core.queue(), Some(self.core.index()), visitor.actor());
+        let (queue, index, actor) = (self.core.queue(), Some(self.core.index()), visitor.actor()?);
         let own = visitor.app();
         let scope = own.as_ref().map_or(dead::Scope::All, dead::Scope::Only);
         if ids.as_ref().is_some_and(|ids| ids.len() > MOST_IDS) {
@@ -177,7 +171,7 @@ pub(super) async fn make_app(
     visitor.sees_all()?;
     let id: AppId = form.app_id.trim().parse().map_err(|error| bad(&error))?;
     let (index, secret) = (&*desk.core.parts.stores.index, Secret::generate());
-    let new = apps_of::create(index, &visitor.actor(), id, secret, Limits::default()).await?;
+    let new = apps_of::create(index, &visitor.actor()?, id, secret, Limits::default()).await?;
     Ok(visitor.page("New app", Section::Apps, &pages::apps::new_secret(&new)))
 }
 
@@ -197,13 +191,13 @@ pub(super) async fn limits(
     Path(app): Path<String>,
     Form(form): Form<NewLimits>,
 ) -> Done {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = desk.acted_on(&visitor, &app).await?;
     let changes = LimitChanges {
         rate_limit: Some(limit(&form.rate_limit)?),
         pace: Some(limit(&form.pace)?),
         ..LimitChanges::default()
     };
-    apps_of::set(&*desk.core.parts.stores.index, &visitor.actor(), &app, changes).await?;
+    apps_of::set(desk.core.index(), &visitor.actor()?, &app, changes).await?;
     Ok(to_app(&app))
 }
 
@@ -217,7 +211,7 @@ fn limit(text: &str) -> Result<Option<NonZeroU32>, Failure> {
     digits.parse().map(Some).map_err(|_| wrong())
 }
 
-fn to_app(app: &AppId) -> Response {
+fn to_app(app: &AppKey) -> Response {
     Redirect::to(&format!("/apps/{app}")).into_response()
 }
 
@@ -226,8 +220,8 @@ pub(super) async fn enable(
     Extension(visitor): Who,
     Path(app): Path<String>,
 ) -> Done {
-    let app = desk.app(&visitor, &app).await?.app_id;
-    apps_of::enable(&*desk.core.parts.stores.index, &visitor.actor(), &app, false).await?;
+    let app = desk.acted_on(&visitor, &app).await?;
+    apps_of::enable(desk.core.index(), &visitor.actor()?, &app, false).await?;
     Ok(to_app(&app))
 }
 
@@ -236,8 +230,8 @@ pub(super) async fn disable(
     Extension(visitor): Who,
     Path(app): Path<String>,
 ) -> Done {
-    let app = desk.app(&visitor, &app).await?.app_id;
-    apps_of::disable(&*desk.core.parts.stores.index, &visitor.actor(), &app).await?;
+    let app = desk.acted_on(&visitor, &app).await?;
+    apps_of::disable(desk.core.index(), &visitor.actor()?, &app).await?;
     Ok(to_app(&app))
 }
 
@@ -252,12 +246,19 @@ pub(super) async fn add_secret(
     Path(app): Path<String>,
     Form(form): Form<NewSecretForm>,
 ) -> Page {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = desk.acted_on(&visitor, &app).await?;
     let name: SecretName = form.name.trim().parse().map_err(|error| bad(&error))?;
     let (index, secret) = (&*desk.core.parts.stores.index, Secret::generate());
-    let new = apps_of::secrets::add(index, &visitor.actor(), &app, name, secret, Scopes::ALL, None)
-        .await?;
+    let new =
+        apps_of::secrets::add(index, &visitor.actor()?, &app, name, secret, Scopes::ALL, None)
+            .await?;
     Ok(visitor.page("New secret", Section::Apps, &pages::apps::new_secret(&new)))
+}
+
+/// The secret that a page showed: when it was made tells it from a later one of its name.
+#[derive(Deserialize)]
+pub(super) struct Shown {
+    made_at: UnixMillis,
 }
 
 /// Asks before a secret is revoked.
@@ -265,20 +266,24 @@ pub(super) async fn revoke_secret(
     State(desk): State<Arc<Desk>>,
     Extension(visitor): Who,
     Path((app, name)): Path<(String, String)>,
+    Form(shown): Form<Shown>,
 ) -> Page {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = desk.acted_on(&visitor, &app).await?;
     let name: SecretName = name.parse().map_err(|error| bad(&error))?;
     let lost =
-        format!("Whoever sends with the secret {name} of {app} is refused within 5 seconds.");
+        format!("Whoever sends with the secret {name} of {} is refused within 5 seconds.", app.id);
     let action = format!("/apps/{app}/secrets/{name}/revoked");
     let back = format!("/apps/{app}");
-    let content = confirm("Revoke the secret", &lost, &action, &[], name.as_str(), &back);
+    let made_at = shown.made_at.0.to_string();
+    let hidden = [("made_at", &*made_at)];
+    let content = confirm("Revoke the secret", &lost, &action, &hidden, name.as_str(), &back);
     Ok(visitor.page("Revoke", Section::Apps, &content))
 }
 
 #[derive(Deserialize)]
 pub(super) struct Confirmed {
     confirm: String,
+    made_at: UnixMillis,
 }
 
 pub(super) async fn revoke_confirmed(
@@ -287,12 +292,13 @@ pub(super) async fn revoke_confirmed(
     Path((app, name)): Path<(String, String)>,
     Form(form): Form<Confirmed>,
 ) -> Done {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = desk.acted_on(&visitor, &app).await?;
     let name: SecretName = name.parse().map_err(|error| bad(&error))?;
     if form.confirm.trim() != name.as_str() {
         return Err(bad(&"The name does not match: nothing was done."));
     }
-    apps_of::secrets::revoke(&*desk.core.parts.stores.index, &visitor.actor(), &app, name).await?;
+    let (index, actor) = (desk.core.index(), visitor.actor()?);
+    apps_of::secrets::revoke(index, &actor, &app, name, Some(form.made_at)).await?;
     Ok(to_app(&app))
 }
 
@@ -302,7 +308,7 @@ pub(super) async fn test_account(
     Extension(visitor): Who,
     Path((app, kind)): Path<(String, String)>,
 ) -> Page {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = desk.acted_on(&visitor, &app).await?;
     let kind = TransportKind::from_name(&kind).ok_or_else(|| bad(&"no such transport"))?;
     let Some(seal) = &desk.core.parts.seal else {
         return Err(bad(&"This program has no key that opens accounts: start it with --seal-key."));

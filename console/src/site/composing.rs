@@ -10,7 +10,7 @@ use axum::{
 };
 use bytes::Bytes;
 use maud::Markup;
-use push_model::ids::{AppId, ClientId};
+use push_model::{app::AppKey, ids::ClientId};
 use push_operator::device;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -56,7 +56,7 @@ pub(super) async fn preview(
     Form(fields): Fields,
 ) -> Result<Markup, Failure> {
     let draft = Draft::new(fields);
-    let app = desk.app(&visitor, draft.field("app")).await?.app_id;
+    let app = desk.acted_on(&visitor, draft.field("app")).await?;
     let preview = desk.preview(&app, &visitor, draft.request()).await;
     Ok(beside(&app, &draft, &preview, &desk.server))
 }
@@ -69,13 +69,13 @@ pub(super) async fn review(
 ) -> Page {
     let is_to_change = fields.iter().any(|(name, _)| name == "change");
     let draft = Draft::new(fields.into_iter().filter(|(name, _)| name != "change"));
-    let app = desk.app(&visitor, draft.field("app")).await?.app_id;
+    let app = desk.acted_on(&visitor, draft.field("app")).await?;
     let preview = desk.preview(&app, &visitor, draft.request()).await;
     let content = if preview.refused.is_some() || is_to_change {
-        let apps = desk.apps(&visitor).await?.into_iter().map(|app| app.app_id).collect::<Vec<_>>();
+        let apps: Vec<_> = desk.apps(&visitor).await?.iter().map(AppKey::from).collect();
         view(&apps, &app, &draft, &preview, &desk.server)
     } else {
-        let word = needs_typing(&preview).then(|| app.to_string());
+        let word = needs_typing(&preview).then(|| app.id.to_string());
         review_page(&app, &draft, &preview, word.as_deref(), &desk.server)
     };
     Ok(visitor.page("Compose", Section::Compose, &content))
@@ -118,13 +118,13 @@ pub(super) async fn send(
     Extension(visitor): Who,
     Form(form): Form<Checked>,
 ) -> Result<Response, Failure> {
-    let app = desk.app(&visitor, &form.app).await?.app_id;
+    let app = desk.acted_on(&visitor, &form.app).await?;
     let request = form.request()?;
     let preview = desk.preview(&app, &visitor, request.clone()).await;
     if let Some(refused) = preview.refused {
         return Err(Failure::new(StatusCode::BAD_REQUEST, refused));
     }
-    if needs_typing(&preview) && form.confirm.trim() != app.as_str() {
+    if needs_typing(&preview) && form.confirm.trim() != app.id.as_str() {
         let text = "The name of the app does not match: nothing was sent.";
         return Err(Failure::new(StatusCode::BAD_REQUEST, text));
     }
@@ -147,10 +147,10 @@ pub(super) async fn test(
     Extension(visitor): Who,
     Form(form): Form<Checked>,
 ) -> Result<Response, Failure> {
-    let app = desk.app(&visitor, &form.app).await?.app_id;
+    let app = desk.acted_on(&visitor, &form.app).await?;
     let client: ClientId = form.client.trim().parse().map_err(|_| no_device())?;
     // A device that is not registered gets nothing, and its sender should learn it here.
-    device::show(&*desk.core.parts.stores.index, &app, &client).await?;
+    device::show(&*desk.core.parts.stores.index, &app.id, &client).await?;
     let mut request = form.request()?;
     if let Some(fields) = request.as_object_mut() {
         fields.insert("condition".to_owned(), json!({ "type": 2, "client_ids": [client] }));
@@ -172,7 +172,7 @@ pub(super) async fn test_device(
     Path((app, client)): Path<(String, String)>,
     Form(form): Form<TestMessage>,
 ) -> Result<Response, Failure> {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = desk.acted_on(&visitor, &app).await?;
     let client: ClientId = client.parse().map_err(|_| no_device())?;
     let request = json!({
         "type": 1, "time_to_live": 600, "condition": { "type": 2, "client_ids": [client] },
@@ -183,7 +183,7 @@ pub(super) async fn test_device(
 
 impl Desk {
     /// Checks a push without sending it, and counts whom it would reach.
-    async fn preview(&self, app: &AppId, visitor: &Caller, request: Value) -> Preview {
+    async fn preview(&self, app: &AppKey, visitor: &Caller, request: Value) -> Preview {
         let mut checked = request.clone();
         if let Some(fields) = checked.as_object_mut() {
             fields.insert("dry_run".to_owned(), json!(true));
@@ -201,7 +201,7 @@ impl Desk {
 
     async fn send(
         &self,
-        app: &AppId,
+        app: &AppKey,
         visitor: &Caller,
         request: &Value,
     ) -> Result<Response, Failure> {
@@ -211,7 +211,7 @@ impl Desk {
     /// Sends a push, and returns the page of its message.
     async fn send_to_page(
         &self,
-        app: &AppId,
+        app: &AppKey,
         visitor: &Caller,
         request: &Value,
     ) -> Result<String, Failure> {
@@ -222,7 +222,7 @@ impl Desk {
     }
 
     /// Hands a push to the checks of ingest. Returns the answer, or the text of the refusal.
-    async fn push(&self, app: &AppId, visitor: &Caller, request: &Value) -> Result<Value, String> {
+    async fn push(&self, app: &AppKey, visitor: &Caller, request: &Value) -> Result<Value, String> {
         let user = format!("console:{}", visitor.name());
         let answer = self.pushes.push(app, &user, Bytes::from(request.to_string())).await;
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();

@@ -49,7 +49,7 @@ impl From<push_store::IndexError> for Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let title = match self.status {
-            StatusCode::NOT_FOUND => "Not here",
+            StatusCode::NOT_FOUND | StatusCode::MISDIRECTED_REQUEST => "Not here",
             StatusCode::FORBIDDEN => "Not allowed",
             StatusCode::SERVICE_UNAVAILABLE => "Not now",
             _ => "Not done",

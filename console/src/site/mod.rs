@@ -1,6 +1,6 @@
 //! The pages over HTTP: routes, who may use them, and what they do.
 //!
-//! - `guard`: signed in, from this site, with the role
+//! - `guard`: signed in, from this site, under its name, with the role
 //! - `visitor`: who is signed in
 //! - `signing`: signing in and out
 //! - `reading`: pages that show
@@ -34,7 +34,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::guard::Holder;
-use crate::{Mqtt, assets, core::Core, sampler::Sampler, sessions::Sessions};
+use crate::{Mqtt, assets, core::Core, names::Names, sampler::Sampler, sessions::Sessions};
 
 /// The longest form, in bytes: a thousand client ids of the longest kind, percent-encoded.
 pub(crate) const LONGEST_FORM: usize = 512 * 1024;
@@ -57,11 +57,12 @@ pub(crate) struct Desk {
     pub(crate) streams: Arc<Semaphore>,
     /// Ends the streams of events.
     pub(crate) stop: CancellationToken,
-    /// Issues the logins of browsers at the MQTT broker; none without a broker in this program.
+    /// The way of browsers to the MQTT broker, if there is one.
     pub(crate) mqtt: Option<Mqtt>,
     /// The URL of ingest for the `curl` line.
     pub(crate) server: String,
-    pub(crate) is_tls: bool,
+    /// The names under which browsers may reach the console.
+    pub(crate) names: Names,
 }
 
 /// Everything that changes something, and the role that it needs. A path that is missing here needs `admin`.
@@ -129,8 +130,9 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route(WEBSOCKET_PATH, get(trying::connect));
     pages
         .merge(open)
-        .layer(from_fn(guard::same_site))
+        .layer(from_fn_with_state(Arc::clone(&desk), guard::same_site))
         .layer(DefaultBodyLimit::max(LONGEST_FORM))
+        .layer(from_fn_with_state(Arc::clone(&desk), guard::known_name))
         .layer(from_fn(guard::harden))
         .with_state(desk)
 }

@@ -15,18 +15,24 @@ use futures::stream::{self, Stream};
 use maud::Markup;
 use push_model::{
     admin_key::Role,
-    app::App,
-    ids::{AppId, ClientId, MessageId},
+    app::{App, AppKey},
+    ids::{ClientId, MessageId},
     ledger::MessageState,
     time::UnixMillis,
 };
 use push_operator::{
-    app as apps_of, audit as trail, dead, device, message as messages_of_app, page::PageQuery,
+    app::{self as apps_of, AppRef},
+    audit as trail, dead, device, message as messages_of_app,
+    page::PageQuery,
 };
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Desk, error::Failure, visitor::no_app};
+use super::{
+    Desk,
+    error::Failure,
+    visitor::{no_app, no_such_app},
+};
 use crate::access::Caller;
 use crate::pages::{
     self,
@@ -70,13 +76,27 @@ impl Desk {
         Ok(apps)
     }
 
-    /// Returns the app with this name, if the visitor may see it.
+    /// Returns the app that a page shows, if the visitor may see it: the one that has this name now, or with `@` and a
+    /// generation behind the name that one alone.
     pub(super) async fn app(&self, visitor: &Caller, name: &str) -> Result<App, Failure> {
-        let id: AppId = name.parse().map_err(|_| {
-            push_operator::refusal::Refusal::Missing("there is no app of this name".to_owned())
-        })?;
-        let app = self.core.parts.stores.index.app(&id).await?.filter(|app| visitor.sees(app));
-        Ok(app.ok_or_else(|| no_app(&id))?)
+        let AppKey { id, generation } = name.parse().map_err(|_| no_such_app())?;
+        let generation = name.contains('@').then_some(generation);
+        self.find(visitor, AppRef { id: &id, generation }).await
+    }
+
+    /// Returns the app that a form acts on, if the visitor may see it. A form names the app that its page showed, with
+    /// its generation, as the text form of [`AppKey`]; it does nothing to a later app of the name.
+    pub(super) async fn acted_on(&self, visitor: &Caller, name: &str) -> Result<AppKey, Failure> {
+        let app: AppKey = name.parse().map_err(|_| no_such_app())?;
+        self.find(visitor, (&app).into()).await?;
+        Ok(app)
+    }
+
+    async fn find(&self, visitor: &Caller, app: AppRef<'_>) -> Result<App, Failure> {
+        let found = self.core.index().app(app.id).await?.filter(|app| visitor.sees(app));
+        let found = found.ok_or_else(|| no_app(app.id))?;
+        app.check(&found)?;
+        Ok(found)
     }
 
     /// Returns the apps of a choice, and the one that is chosen: the first if none is.
@@ -84,14 +104,13 @@ impl Desk {
         &self,
         visitor: &Caller,
         name: Option<&str>,
-    ) -> Result<Option<(Vec<AppId>, AppId)>, Failure> {
-        let apps = self.apps(visitor).await?;
-        let ids: Vec<_> = apps.into_iter().map(|app| app.app_id).collect();
+    ) -> Result<Option<(Vec<AppKey>, AppKey)>, Failure> {
+        let keys: Vec<_> = self.apps(visitor).await?.iter().map(AppKey::from).collect();
         let chosen = match name.filter(|name| !name.is_empty()) {
-            Some(name) => Some(self.app(visitor, name).await?.app_id),
-            None => ids.first().cloned(),
+            Some(name) => Some((&self.app(visitor, name).await?).into()),
+            None => keys.first().cloned(),
         };
-        Ok(chosen.map(|chosen| (ids, chosen)))
+        Ok(chosen.map(|chosen| (keys, chosen)))
     }
 }
 
@@ -138,7 +157,7 @@ pub(super) async fn messages(
     };
     let state = query.state.as_deref().and_then(MessageState::of_name);
     let cursor = query.cursor.as_deref();
-    let page = messages_of_app::list(&desk.core.parts.stores, &app, PAGE, cursor, state).await?;
+    let page = messages_of_app::list(&desk.core.parts.stores, &app.id, PAGE, cursor, state).await?;
     let content = pages::messages::view(&apps, &app, state, &page, UnixMillis::now());
     Ok(visitor.page("Messages", Section::Messages, &content))
 }
@@ -154,11 +173,12 @@ impl Desk {
         visitor: &Caller,
         app: &str,
         id: &str,
-    ) -> Result<messages_of_app::MessageView, Failure> {
-        let app = self.app(visitor, app).await?.app_id;
+    ) -> Result<(AppKey, messages_of_app::MessageView), Failure> {
+        let app = AppKey::from(&self.app(visitor, app).await?);
         let id: MessageId = id.parse().map_err(|_| no_message())?;
-        Ok(messages_of_app::show(&self.core.parts.stores, &app, &id, self.core.parts.retention)
-            .await?)
+        let (stores, retention) = (&self.core.parts.stores, self.core.parts.retention);
+        let view = messages_of_app::show(stores, &app.id, &id, retention).await?;
+        Ok((app, view))
     }
 }
 
@@ -175,8 +195,8 @@ pub(super) async fn message(
     Extension(visitor): Who,
     Path((app, id)): Path<(String, String)>,
 ) -> Page {
-    let view = desk.message(&visitor, &app, &id).await?;
-    let content = pages::message::view(&view, visitor.may(Role::Operator), UnixMillis::now());
+    let (app, view) = desk.message(&visitor, &app, &id).await?;
+    let content = pages::message::view(&app, &view, visitor.may(Role::Operator), UnixMillis::now());
     Ok(visitor.page("Message", Section::Messages, &content))
 }
 
@@ -187,7 +207,7 @@ pub(super) async fn funnel(
     Extension(visitor): Who,
     Path((app, id)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let view = desk.message(&visitor, &app, &id).await?;
+    let (_, view) = desk.message(&visitor, &app, &id).await?;
     if !pages::message::is_open(view.report.state) {
         return Ok([("hx-refresh", "true")].into_response());
     }
@@ -208,8 +228,8 @@ pub(super) async fn devices(
         let client: ClientId = client.parse().map_err(|_| no_device())?;
         return Ok(Redirect::to(&format!("/devices/{app}/{client}")).into_response());
     }
-    let page =
-        device::list(&*desk.core.parts.stores.index, &app, PAGE, query.cursor.as_deref()).await?;
+    let page = device::list(&*desk.core.parts.stores.index, &app.id, PAGE, query.cursor.as_deref())
+        .await?;
     let content = pages::devices::list(&apps, &app, &page);
     Ok(visitor.page("Devices", Section::Devices, &content).into_response())
 }
@@ -219,9 +239,9 @@ pub(super) async fn device(
     Extension(visitor): Who,
     Path((app, client)): Path<(String, String)>,
 ) -> Page {
-    let app = desk.app(&visitor, &app).await?.app_id;
+    let app = AppKey::from(&desk.app(&visitor, &app).await?);
     let client: ClientId = client.parse().map_err(|_| no_device())?;
-    let device = device::show(&*desk.core.parts.stores.index, &app, &client).await?;
+    let device = device::show(desk.core.index(), &app.id, &client).await?;
     let content = pages::devices::one(&app, &device, visitor.may(Role::Operator));
     Ok(visitor.page("Device", Section::Devices, &content))
 }
@@ -279,15 +299,15 @@ pub(super) async fn app(
     Extension(visitor): Who,
     Path(app): Path<String>,
 ) -> Page {
-    let app = desk.app(&visitor, &app).await?.app_id;
-    let details = apps_of::show(&*desk.core.parts.stores.index, &app).await?;
-    let accounts = apps_of::accounts::list(&*desk.core.parts.stores.index, &app).await?;
+    let app = AppKey::from(&desk.app(&visitor, &app).await?);
+    let details = apps_of::show(desk.core.index(), &app.id).await?;
+    let accounts = apps_of::accounts::list(desk.core.index(), &app.id).await?;
     let may = pages::apps::May {
         test: visitor.may(Role::Operator) && desk.core.parts.seal.is_some(),
         change: visitor.may(Role::Admin),
     };
-    let content = pages::apps::one(&details, &accounts, may, UnixMillis::now());
-    Ok(visitor.page(app.as_str(), Section::Apps, &content))
+    let content = pages::apps::one(&app, &details, &accounts, may, UnixMillis::now());
+    Ok(visitor.page(app.id.as_str(), Section::Apps, &content))
 }
 
 pub(super) async fn audit(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Extension, Form,
     extract::{Query, State},
-    http::header,
+    http::{HeaderMap, header},
     response::{IntoResponse, Redirect, Response},
 };
 use maud::Markup;
@@ -27,12 +27,16 @@ pub(super) struct Key {
 }
 
 /// The form, or with the token of the link, the first page. The token is gone from the address then.
-pub(super) async fn form(State(desk): State<Arc<Desk>>, Query(link): Query<Link>) -> Response {
+pub(super) async fn form(
+    State(desk): State<Arc<Desk>>,
+    headers: HeaderMap,
+    Query(link): Query<Link>,
+) -> Response {
     let now = Instant::now();
     let error = match link.token {
         None => None,
         Some(token) if desk.sessions.take_link(&token, now) => {
-            return desk.welcome(Holder::Terminal, now);
+            return desk.welcome(&headers, Holder::Terminal, now);
         }
         Some(_) => Some(
             "This link was used or has expired. Start the service again for another, or sign in with a key.",
@@ -45,11 +49,12 @@ pub(super) async fn form(State(desk): State<Arc<Desk>>, Query(link): Query<Link>
 pub(super) async fn sign_in(
     State(desk): State<Arc<Desk>>,
     Extension(ClientAddress(address)): Extension<ClientAddress>,
+    headers: HeaderMap,
     Form(form): Form<Key>,
 ) -> Result<Response, Failure> {
     let now = Instant::now();
     match desk.core.access.admit(form.key.trim().as_bytes(), address).await {
-        Ok(caller) => Ok(desk.welcome(Holder::Key(*caller.digest()), now)),
+        Ok(caller) => Ok(desk.welcome(&headers, Holder::Key(*caller.digest()), now)),
         Err(refused @ (Refused::WrongKey | Refused::TooManyWrongKeys { .. })) => {
             Ok((refused.status(), view(Some(&refused.message()))).into_response())
         }
@@ -58,14 +63,12 @@ pub(super) async fn sign_in(
 }
 
 /// Signs out.
-pub(super) async fn sign_out(
-    State(desk): State<Arc<Desk>>,
-    headers: axum::http::HeaderMap,
-) -> Response {
-    if let Some(token) = desk.cookie(&headers) {
+pub(super) async fn sign_out(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+    let cookie = desk.cookie_of(&headers);
+    if let Some(token) = cookie.token(&headers) {
         desk.sessions.end(token);
     }
-    ([(header::SET_COOKIE, desk.set_cookie(""))], Redirect::to("/sign-in")).into_response()
+    ([(header::SET_COOKIE, cookie.set(""))], Redirect::to("/sign-in")).into_response()
 }
 
 fn view(error: Option<&str>) -> Markup {
@@ -73,8 +76,9 @@ fn view(error: Option<&str>) -> Markup {
 }
 
 impl Desk {
-    fn welcome(&self, holder: Holder, now: Instant) -> Response {
+    fn welcome(&self, headers: &HeaderMap, holder: Holder, now: Instant) -> Response {
         let token = self.sessions.begin(holder, now);
-        ([(header::SET_COOKIE, self.set_cookie(&token))], Redirect::to("/")).into_response()
+        ([(header::SET_COOKIE, self.cookie_of(headers).set(&token))], Redirect::to("/"))
+            .into_response()
     }
 }

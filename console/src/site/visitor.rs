@@ -29,6 +29,11 @@ impl Caller {
     }
 }
 
+/// Says that a text is the name of no app.
+pub(super) fn no_such_app() -> Refusal {
+    Refusal::Missing("there is no app of this name".to_owned())
+}
+
 /// Says that there is no such app, or none that the visitor may see.
 pub(super) fn no_app(app: &AppId) -> Refusal {
     Refusal::Missing(format!("there is no app {app}"))

@@ -197,12 +197,19 @@ impl Logins {
         self.apps.get(id, Instant::now(), || true).await
     }
 
-    /// Returns a user of this program, which vouches for them, as a caller of the app with this id.
-    pub(crate) async fn vouch(&self, id: &AppId, user: &str) -> Result<Caller, Rejection> {
-        let unavailable = Rejection::Unavailable("the device index is unavailable");
-        let cached = self.app(id).await.map_err(|_| unavailable)?;
+    /// Returns a user of this program, which vouches for them, as a caller of this app, and of no other one of its
+    /// name.
+    pub(crate) async fn vouch(&self, app: &AppKey, user: &str) -> Result<Caller, Rejection> {
+        let unavailable = |_| Rejection::Unavailable("the device index is unavailable");
+        let is_it = |cached: &Arc<CachedApp>| cached.app.generation == app.generation;
+        let mut cached = self.app(&app.id).await.map_err(unavailable)?.filter(is_it);
+        if cached.is_none() {
+            // The record may be that of an earlier app.
+            self.invalidate(&app.id);
+            cached = self.app(&app.id).await.map_err(unavailable)?.filter(is_it);
+        }
         let cached = cached.ok_or(Rejection::SecretIllegal)?;
-        Ok(Caller { app: id.clone(), cached, proof: Proof::Program(user.to_owned()) })
+        Ok(Caller { app: app.id.clone(), cached, proof: Proof::Program(user.to_owned()) })
     }
 
     pub(crate) fn apps(&self) -> impl Iterator<Item = Arc<CachedApp>> {

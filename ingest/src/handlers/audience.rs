@@ -68,11 +68,11 @@ impl AudienceHandler {
     /// Counts for a program that vouches for its user in place of a secret.
     pub(super) async fn count_locally(
         &self,
-        app: &AppId,
+        app: &AppKey,
         body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Reply, Rejection> {
         let caller = self.logins.vouch(app, "").await?;
-        success(&self.report(&caller.cached, app, body).await?, None)
+        success(&self.report(&caller.cached, &app.id, body).await?, None)
     }
 
     async fn report(

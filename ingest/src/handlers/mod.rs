@@ -38,7 +38,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Body;
 use push_boot::engines::Stores;
-use push_model::{ids::AppId, time::UnixMillis};
+use push_model::{app::AppKey, time::UnixMillis};
 use ring::rand::SystemRandom;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::Instrument as _;
@@ -232,7 +232,7 @@ impl Handlers {
     /// Answers a push that comes from within the program.
     pub(crate) async fn push_locally(
         &self,
-        app: &AppId,
+        app: &AppKey,
         user: &str,
         head: &Head<'_>,
         body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
@@ -245,7 +245,7 @@ impl Handlers {
     /// Counts an audience for a caller within the program.
     pub(crate) async fn count_locally(
         &self,
-        app: &AppId,
+        app: &AppKey,
         body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
     ) -> Reply {
         let begun = Instant::now();

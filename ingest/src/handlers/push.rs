@@ -5,11 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Body;
 use push_model::{
-    app::Scope,
+    app::{AppKey, Scope},
     device::TransportKind,
     envelope::{JobMarks, write_job},
     fingerprint::Fingerprint,
-    ids::{AppId, AudienceKind, MessageId},
+    ids::{AudienceKind, MessageId},
     time::UnixMillis,
     trace_parent::TraceParent,
 };
@@ -104,7 +104,7 @@ impl PushHandler {
     /// Does the same for a program that vouches for its user in place of a secret.
     pub(super) async fn push_locally(
         &self,
-        app: &AppId,
+        app: &AppKey,
         user: &str,
         head: &Head<'_>,
         body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,

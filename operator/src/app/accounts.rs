@@ -17,7 +17,7 @@ use ring::rand::SystemRandom;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{change_app, find};
+use super::{AppRef, change_app, find};
 use crate::{
     audit::{Actor, recorded},
     refusal::Refusal,
@@ -141,30 +141,32 @@ pub async fn set(
     index: &dyn Index,
     seal: &SealFile,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     account: NewAccount,
 ) -> anyhow::Result<AccountSet> {
+    let app: AppRef<'_> = app.into();
     let work = async {
         let (kind, now) = (account.kind(), UnixMillis::now());
-        let context = ProviderAccount::context(app_id, kind);
-        let before = find(index, app_id).await?.transports.remove(&kind);
+        let context = ProviderAccount::context(app.id, kind);
+        let before = find(index, app).await?.transports.remove(&kind);
         let sealed_before = before.as_ref().map(|before| before.sealed.clone());
         let before = before.map(|before| seal.open_sealed(&before.sealed, &context)).transpose();
         let checked =
             check(account, before, now).map_err(|error| Refusal::Invalid(format!("{error:#}")))?;
         let sealed = seal.current().seal(&checked.credential, &context, now)?;
         let stored = ProviderAccount { set_at: now, summary: checked.summary, sealed };
-        let change = |app: &mut App| {
+        let change = |record: &mut App| {
             // A key that another program made meanwhile may have been given to browsers already.
-            if app.transports.get(&kind).map(|account| &account.sealed) != sealed_before.as_ref() {
+            let present = record.transports.get(&kind).map(|account| &account.sealed);
+            if present != sealed_before.as_ref() {
                 bail!(Refusal::Conflict(
                     "the account was set or removed meanwhile: run the command again".to_owned()
                 ));
             }
-            app.transports.insert(kind, stored.clone());
+            record.transports.insert(kind, stored.clone());
             Ok(())
         };
-        change_app(index, app_id, change).await?;
+        change_app(index, app, change).await?;
         Ok(AccountSet {
             account: view(kind, &stored),
             public_key: checked.public_key,
@@ -172,7 +174,7 @@ pub async fn set(
             warning: checked.warning,
         })
     };
-    recorded(Some(index), actor.event_of_app(Action::AccountSet, app_id), work).await
+    recorded(Some(index), actor.event_of_app(Action::AccountSet, app.id), work).await
 }
 
 /// Lists the accounts of an app.
@@ -191,18 +193,19 @@ pub async fn list(index: &dyn Index, app_id: &AppId) -> anyhow::Result<Vec<Accou
 pub async fn remove(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     kind: TransportKind,
 ) -> anyhow::Result<AccountRemoved> {
+    let app: AppRef<'_> = app.into();
     let work = async {
-        let change = |app: &mut App| match app.transports.remove(&kind) {
+        let change = |record: &mut App| match record.transports.remove(&kind) {
             Some(_) => Ok(()),
-            None => bail!(no_account(app_id, kind)),
+            None => bail!(no_account(app.id, kind)),
         };
-        change_app(index, app_id, change).await?;
-        Ok(AccountRemoved { app_id: app_id.clone(), removed: kind })
+        change_app(index, app, change).await?;
+        Ok(AccountRemoved { app_id: app.id.clone(), removed: kind })
     };
-    recorded(Some(index), actor.event_of_app(Action::AccountRemoved, app_id), work).await
+    recorded(Some(index), actor.event_of_app(Action::AccountRemoved, app.id), work).await
 }
 
 fn no_account(app_id: &AppId, kind: TransportKind) -> Refusal {

@@ -1,12 +1,14 @@
 //! Apps: making, changing, listing and removing them, and replacing their default secret.
 //!
 //! - `accounts`: its accounts at providers
+//! - `reference`: the app that a use case is about
 //! - `reseal`: sealing all accounts with the newest key
 //! - `secrets`: the named secrets of an app
 //! - `trial`: trying an account for real
 //! - `views`: apps and secrets as operators see them
 
 pub mod accounts;
+mod reference;
 pub mod reseal;
 pub mod secrets;
 pub mod trial;
@@ -27,7 +29,11 @@ use push_model::{
 };
 use serde::Serialize;
 
-pub use self::views::{AppDetails, AppRemoved, AppState, AppUsage, AppView, NewSecret, SecretView};
+pub(crate) use self::reference::find;
+pub use self::{
+    reference::AppRef,
+    views::{AppDetails, AppRemoved, AppState, AppUsage, AppView, NewSecret, SecretView},
+};
 use crate::{
     audit::{Actor, recorded},
     page::PageQuery,
@@ -164,34 +170,40 @@ pub async fn show(index: &dyn Index, app_id: &AppId) -> anyhow::Result<AppDetail
 pub async fn set(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     changes: LimitChanges,
 ) -> anyhow::Result<AppDetails> {
+    let app: AppRef<'_> = app.into();
     let work = async {
-        let change = |app: &mut App| {
-            changes.apply(app);
+        let change = |record: &mut App| {
+            changes.apply(record);
             Ok(())
         };
-        let app = change_app(index, app_id, change).await?;
-        AppDetails::read(index, &app).await
+        let changed = change_app(index, app, change).await?;
+        AppDetails::read(index, &changed).await
     };
-    recorded(Some(index), actor.event_of_app(Action::AppChanged, app_id), work).await
+    recorded(Some(index), actor.event_of_app(Action::AppChanged, app.id), work).await
 }
 
 /// Refuses the app's pushes from now on.
 ///
 /// # Errors
 /// If there is no such app here, the index did not answer, or it was not recorded.
-pub async fn disable(index: &dyn Index, actor: &Actor, app_id: &AppId) -> anyhow::Result<AppState> {
+pub async fn disable(
+    index: &dyn Index,
+    actor: &Actor,
+    app: impl Into<AppRef<'_>>,
+) -> anyhow::Result<AppState> {
+    let app: AppRef<'_> = app.into();
     let work = async {
-        let change = |app: &mut App| {
-            app.disabled = true;
+        let change = |record: &mut App| {
+            record.disabled = true;
             Ok(())
         };
-        let app = change_app(index, app_id, change).await?;
-        Ok(AppState { app_id: app.app_id, disabled: app.disabled, had_moved_to: None })
+        let App { app_id, disabled, .. } = change_app(index, app, change).await?;
+        Ok(AppState { app_id, disabled, had_moved_to: None })
     };
-    recorded(Some(index), actor.event_of_app(Action::AppDisabled, app_id), work).await
+    recorded(Some(index), actor.event_of_app(Action::AppDisabled, app.id), work).await
 }
 
 /// Takes the app's pushes again; with `although_moved` also if it moves or has moved to another store.
@@ -201,28 +213,30 @@ pub async fn disable(index: &dyn Index, actor: &Actor, app_id: &AppId) -> anyhow
 pub async fn enable(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     although_moved: bool,
 ) -> anyhow::Result<AppState> {
+    let app: AppRef<'_> = app.into();
     let work = async {
         let mut had_moved_to = None;
-        let change = |app: &mut App| {
-            app.disabled = false;
-            had_moved_to = app.moved_to.take();
+        let change = |record: &mut App| {
+            record.disabled = false;
+            had_moved_to = record.moved_to.take();
             match &had_moved_to {
                 Some(moved) if !although_moved => bail!(Refusal::Conflict(format!(
-                    "{app_id} moves or has moved from here to {store}: run that move again, which finishes \
+                    "{id} moves or has moved from here to {store}: run that move again, which finishes \
                      it, and then bring the app back with pushctl move. To give the move up, or if that store \
-                     is lost, run pushctl app remove {app_id} there and add --although-moved here",
+                     is lost, run pushctl app remove {id} there and add --although-moved here",
+                    id = app.id,
                     store = moved.store
                 ))),
                 _ => Ok(()),
             }
         };
-        let app = change_any_app(index, app_id, change).await?;
-        Ok(AppState { app_id: app.app_id, disabled: app.disabled, had_moved_to })
+        let App { app_id, disabled, .. } = change_any_app(index, app, change).await?;
+        Ok(AppState { app_id, disabled, had_moved_to })
     };
-    recorded(Some(index), actor.event_of_app(Action::AppEnabled, app_id), work).await
+    recorded(Some(index), actor.event_of_app(Action::AppEnabled, app.id), work).await
 }
 
 /// Counts the devices that removing an app removes; one that is on its way here has none yet.
@@ -244,16 +258,20 @@ pub async fn devices_to_lose(index: &dyn Index, app_id: &AppId) -> anyhow::Resul
 pub async fn remove(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
 ) -> anyhow::Result<AppRemoved> {
+    let app: AppRef<'_> = app.into();
     let work = async {
-        give_up_arrival(index, app_id).await?;
-        if !index.remove_app(app_id).await? {
-            bail!(no_app(app_id));
+        give_up_arrival(index, app.id).await?;
+        if let Some(found) = index.app(app.id).await? {
+            app.check(&found)?;
         }
-        Ok(AppRemoved { removed: app_id.clone() })
+        if !index.remove_app(app.id).await? {
+            bail!(no_app(app.id));
+        }
+        Ok(AppRemoved { removed: app.id.clone() })
     };
-    recorded(Some(index), actor.event_of_app(Action::AppRemoved, app_id), work).await
+    recorded(Some(index), actor.event_of_app(Action::AppRemoved, app.id), work).await
 }
 
 /// Replaces the default secret; the old one stays valid for `overlap`.
@@ -264,36 +282,25 @@ pub async fn remove(
 pub async fn rotate_secret(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     secret: Secret,
     overlap: Duration,
 ) -> anyhow::Result<NewSecret> {
-    let event = event_of_secret(actor, Action::SecretRotated, app_id, DEFAULT_SECRET);
+    let app: AppRef<'_> = app.into();
+    let event = event_of_secret(actor, Action::SecretRotated, app.id, DEFAULT_SECRET);
     let work = async {
-        let change = |app: &mut App| {
+        let change = |record: &mut App| {
             let now = UnixMillis::now();
-            Ok(app.rotate(&secret, now, now.plus(overlap))?)
+            Ok(record.rotate(&secret, now, now.plus(overlap))?)
         };
-        let app = change_app(index, app_id, change).await?;
-        Ok(NewSecret::new(&app, DEFAULT_SECRET, secret.clone()))
+        let changed = change_app(index, app, change).await?;
+        Ok(NewSecret::new(&changed, DEFAULT_SECRET, secret.clone()))
     };
     recorded(Some(index), event, work).await
 }
 
 fn event_of_secret(actor: &Actor, action: Action, app: &AppId, secret: &str) -> AuditEvent {
     AuditEvent { secret: Some(secret.to_owned()), ..actor.event_of_app(action, app) }
-}
-
-/// Finds an app.
-///
-/// # Errors
-/// If there is no such app, or the index did not answer.
-pub(crate) async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
-    if let Some(app) = index.app(app_id).await? {
-        return Ok(app);
-    }
-    check_not_arriving(index, app_id).await?;
-    bail!(no_app(app_id))
 }
 
 /// Says that there is no such app.
@@ -340,31 +347,32 @@ pub(crate) fn check_in_service(app: &App) -> anyhow::Result<()> {
 /// Changes the record of an app that is in service here.
 async fn change_app(
     index: &dyn Index,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     mut change: impl FnMut(&mut App) -> anyhow::Result<()>,
 ) -> anyhow::Result<App> {
-    let in_service = |app: &mut App| {
-        check_in_service(app)?;
-        change(app)
+    let in_service = |record: &mut App| {
+        check_in_service(record)?;
+        change(record)
     };
-    change_any_app(index, app_id, in_service).await
+    change_any_app(index, app.into(), in_service).await
 }
 
 /// Changes the record of an app, even of one that went to another store. If another program changed
 /// the record since it was read, it is read again.
 async fn change_any_app(
     index: &dyn Index,
-    app_id: &AppId,
+    app: AppRef<'_>,
     mut change: impl FnMut(&mut App) -> anyhow::Result<()>,
 ) -> anyhow::Result<App> {
     for _ in 0..CHANGE_TRIES {
-        let mut app = find(index, app_id).await?;
-        change(&mut app)?;
-        if index.update_app(&app).await? {
-            return Ok(app);
+        let mut record = find(index, app).await?;
+        change(&mut record)?;
+        if index.update_app(&record).await? {
+            return Ok(record);
         }
     }
     bail!(Refusal::Conflict(format!(
-        "{app_id} is being changed by other programs at this moment: try again"
+        "{} is being changed by other programs at this moment: try again",
+        app.id
     )))
 }

@@ -12,7 +12,7 @@ use push_model::{
 use serde::Serialize;
 
 use super::{
-    change_app, event_of_secret, find,
+    AppRef, change_app, event_of_secret, find,
     views::{NewSecret, SecretView, secret_views},
 };
 use crate::{
@@ -37,19 +37,20 @@ pub struct SecretRevoked {
 pub async fn add(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     name: SecretName,
     secret: Secret,
     scopes: Scopes,
     expires_at: Option<UnixMillis>,
 ) -> anyhow::Result<NewSecret> {
-    let event = event_of_secret(actor, Action::SecretAdded, app_id, name.as_str());
+    let app: AppRef<'_> = app.into();
+    let event = event_of_secret(actor, Action::SecretAdded, app.id, name.as_str());
     let work = async {
-        let add = |app: &mut App| {
-            Ok(app.add_secret(name.clone(), &secret, scopes, UnixMillis::now(), expires_at)?)
+        let add = |record: &mut App| {
+            Ok(record.add_secret(name.clone(), &secret, scopes, UnixMillis::now(), expires_at)?)
         };
-        let app = change_app(index, app_id, add).await?;
-        Ok(NewSecret::new(&app, name.as_str(), secret.clone()))
+        let changed = change_app(index, app, add).await?;
+        Ok(NewSecret::new(&changed, name.as_str(), secret.clone()))
     };
     recorded(Some(index), event, work).await
 }
@@ -64,29 +65,39 @@ pub async fn list(index: &dyn Index, app_id: &AppId) -> anyhow::Result<Vec<Secre
     Ok(secret_views(&app, &uses, UnixMillis::now()))
 }
 
-/// Removes a secret. `ingest` stops accepting it within 5 s while it reaches the index.
+/// Removes a secret; with `made_at`, only the one that was made then. `ingest` stops accepting it within 5 s while it
+/// reaches the index.
 ///
 /// # Errors
 /// If there is no such app here or no such secret, the index did not answer, or it was not recorded.
 pub async fn revoke(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     name: SecretName,
+    made_at: Option<UnixMillis>,
 ) -> anyhow::Result<SecretRevoked> {
-    let event = event_of_secret(actor, Action::SecretRevoked, app_id, name.as_str());
+    let app: AppRef<'_> = app.into();
+    let event = event_of_secret(actor, Action::SecretRevoked, app.id, name.as_str());
     let work = async {
-        let revoke = |app: &mut App| {
-            if app.revoke_secret(&name) {
+        let revoke = |record: &mut App| {
+            let another = record.secrets.iter().find(|named| named.name == name);
+            if another.is_some_and(|named| made_at.is_some_and(|at| at != named.made_at)) {
+                bail!(Refusal::Conflict(format!(
+                    "the secret {name} was revoked, and there is a new one of this name: nothing was done"
+                )));
+            }
+            if record.revoke_secret(&name) {
                 return Ok(());
             }
             bail!(Refusal::Missing(format!(
-                "{app_id} has no named secret {name} (the default one is replaced with pushctl app \
-                 rotate-secret)"
+                "{} has no named secret {name} (the default one is replaced with pushctl app \
+                 rotate-secret)",
+                app.id
             )))
         };
-        change_app(index, app_id, revoke).await?;
-        Ok(SecretRevoked { app_id: app_id.clone(), revoked: name.clone() })
+        change_app(index, app, revoke).await?;
+        Ok(SecretRevoked { app_id: app.id.clone(), revoked: name.clone() })
     };
     recorded(Some(index), event, work).await
 }

@@ -5,14 +5,10 @@ use std::sync::Arc;
 use anyhow::bail;
 use push_credentials::{DeviceCredentials, MqttLogin};
 use push_index::Index;
-use push_model::{
-    app::AppKey,
-    device::TargetFields,
-    ids::{AppId, ClientId},
-    time::UnixMillis,
-};
+use push_model::{app::AppKey, device::TargetFields, ids::ClientId, time::UnixMillis};
 
 use super::find_app;
+use crate::app::AppRef;
 
 /// Issues the logins of one app's devices.
 #[derive(Debug)]
@@ -29,7 +25,7 @@ impl AppLogins {
     /// # Errors
     /// If there is no such app, or the index did not answer.
     pub async fn of(
-        app: &AppId,
+        app: impl Into<AppRef<'_>>,
         credentials: DeviceCredentials,
         index: &Arc<dyn Index>,
     ) -> anyhow::Result<Self> {

@@ -30,7 +30,7 @@ pub use self::{
     logins::AppLogins,
 };
 use crate::{
-    app::check_in_service,
+    app::{AppRef, check_in_service},
     audit::{Actor, recorded},
     refusal::Refusal,
 };
@@ -66,11 +66,11 @@ pub struct DeviceRemoved {
 /// If there is no such app here, the device is wrong, or the index did not answer.
 pub async fn put(
     index: &dyn Index,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     client_id: ClientId,
     draft: DeviceDraft<'_>,
 ) -> anyhow::Result<DeviceStored> {
-    let app = find_app_in_service(index, app_id).await?;
+    let app = find_app_in_service(index, app.into()).await?;
     let CheckedDevice { device, warnings } = draft.check(client_id)?;
     let mut device = stored_device(device, &SystemRandom::new())?;
     let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
@@ -106,12 +106,12 @@ pub async fn show(
 /// If there is no such app here or no such device, or the index did not answer.
 pub async fn remove(
     index: &dyn Index,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     client_id: ClientId,
 ) -> anyhow::Result<DeviceRemoved> {
-    let app = AppKey::from(&find_app_in_service(index, app_id).await?);
+    let app = AppKey::from(&find_app_in_service(index, app.into()).await?);
     if !index.remove_device(&app, &client_id).await? {
-        bail!(no_device(app_id, &client_id));
+        bail!(no_device(&app.id, &client_id));
     }
     Ok(DeviceRemoved { removed: client_id })
 }
@@ -123,12 +123,13 @@ pub async fn remove(
 pub async fn put_recorded(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     client_id: ClientId,
     draft: DeviceDraft<'_>,
 ) -> anyhow::Result<DeviceStored> {
-    let event = event_of_device(actor, Action::DeviceStored, app_id, &client_id);
-    recorded(Some(index), event, put(index, app_id, client_id, draft)).await
+    let app: AppRef<'_> = app.into();
+    let event = event_of_device(actor, Action::DeviceStored, app.id, &client_id);
+    recorded(Some(index), event, put(index, app, client_id, draft)).await
 }
 
 /// Does the same as [`remove`] for a caller of the admin API, whose changes the audit trail has.
@@ -138,11 +139,12 @@ pub async fn put_recorded(
 pub async fn remove_recorded(
     index: &dyn Index,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     client_id: ClientId,
 ) -> anyhow::Result<DeviceRemoved> {
-    let event = event_of_device(actor, Action::DeviceRemoved, app_id, &client_id);
-    recorded(Some(index), event, remove(index, app_id, client_id)).await
+    let app: AppRef<'_> = app.into();
+    let event = event_of_device(actor, Action::DeviceRemoved, app.id, &client_id);
+    recorded(Some(index), event, remove(index, app, client_id)).await
 }
 
 fn event_of_device(
@@ -190,13 +192,14 @@ pub async fn export(
     Ok(unreadable)
 }
 
-async fn find(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
+async fn find(index: &dyn Index, app: AppRef<'_>) -> anyhow::Result<App> {
     let none = || {
-        Refusal::Missing(format!(
-            "there is no app {app_id}: make it with `pushctl app create {app_id}`"
-        ))
+        let id = app.id;
+        Refusal::Missing(format!("there is no app {id}: make it with `pushctl app create {id}`"))
     };
-    Ok(index.app(app_id).await?.ok_or_else(none)?)
+    let found = index.app(app.id).await?.ok_or_else(none)?;
+    app.check(&found)?;
+    Ok(found)
 }
 
 /// Says that the app has no such device.
@@ -204,14 +207,14 @@ pub(crate) fn no_device(app_id: &AppId, client_id: &ClientId) -> Refusal {
     Refusal::Missing(format!("{app_id} has no device {client_id}"))
 }
 
-/// Finds the app of this name in its current generation.
-async fn find_app(index: &dyn Index, app_id: &AppId) -> anyhow::Result<AppKey> {
-    Ok(AppKey::from(&find(index, app_id).await?))
+/// Finds the app in its current generation.
+async fn find_app(index: &dyn Index, app: impl Into<AppRef<'_>>) -> anyhow::Result<AppKey> {
+    Ok(AppKey::from(&find(index, app.into()).await?))
 }
 
 /// Finds the app for a change, which would be lost if the app went to another store.
-async fn find_app_in_service(index: &dyn Index, app_id: &AppId) -> anyhow::Result<App> {
-    let app = find(index, app_id).await?;
+async fn find_app_in_service(index: &dyn Index, app: AppRef<'_>) -> anyhow::Result<App> {
+    let app = find(index, app).await?;
     check_in_service(&app)?;
     Ok(app)
 }

@@ -33,6 +33,7 @@ pub use self::audience::audience;
 pub use self::list::list;
 pub use self::watch::{MessageUpdate, WatchEvent, watch};
 use crate::{
+    app::AppRef,
     audit::{Actor, recorded_if},
     refusal::Refusal,
 };
@@ -92,15 +93,20 @@ pub async fn show(
 pub async fn recall(
     stores: &Stores,
     actor: &Actor,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     message_id: MessageId,
     retention: Retention,
 ) -> anyhow::Result<Recalled> {
-    let event = actor.event_of_app(Action::MessageRecalled, app_id);
+    let app: AppRef<'_> = app.into();
+    let event = actor.event_of_app(Action::MessageRecalled, app.id);
     let event = AuditEvent { message: Some(message_id), ..event };
     let (now, index, ledger) = (UnixMillis::now(), &*stores.index, &*stores.ledger);
     let recall = async {
-        let app = key(index, app_id).await?;
+        let app_id = app.id;
+        let app = match app.generation {
+            Some(generation) => AppKey { id: app_id.clone(), generation },
+            None => key(index, app_id).await?,
+        };
         let (recalled, entry) =
             match recall_everywhere(ledger, &app, &message_id, now, retention).await? {
                 RecallOutcome::Recalled(entry) => (true, entry),

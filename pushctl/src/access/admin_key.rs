@@ -22,7 +22,7 @@ use crate::output::{Output, Table};
 pub enum AdminKeyCommand {
     /// Make a key and print it, once
     Add {
-        /// The name of the key: 1–64 of A-Z a-z 0-9 _ . -
+        /// The name of the key: 1–64 of A-Z a-z 0-9 _ . -, but not . or ..
         name: SecretName,
         /// viewer reads; operator recalls, replays and changes devices, too; admin does everything
         #[arg(long, value_parser = role())]

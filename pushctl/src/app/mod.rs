@@ -49,7 +49,7 @@ use crate::{
 pub enum AppCommand {
     /// Make an app and print its secret, once
     Create {
-        /// 1–64 of A-Z a-z 0-9 _ . -
+        /// 1–64 of A-Z a-z 0-9 _ . -, but not . or ..
         app_id: AppId,
         /// Take the secret from this file instead of making one
         #[arg(long, value_name = "FILE")]

@@ -22,7 +22,7 @@ pub enum SecretCommand {
     Add {
         /// The app
         app_id: AppId,
-        /// The name of the secret: 1–64 of A-Z a-z 0-9 _ . -
+        /// The name of the secret: 1–64 of A-Z a-z 0-9 _ . -, but not . or ..
         name: SecretName,
         /// The calls that it is valid for: one or more of push, devices, read, recall
         #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', required = true)]
@@ -80,7 +80,7 @@ pub(super) async fn run(
             out.result(table::secrets(&secrets), &secrets)
         }
         SecretCommand::Revoke { app_id, name } => {
-            let done = secrets::revoke(index, actor, &app_id, name).await?;
+            let done = secrets::revoke(index, actor, &app_id, name, None).await?;
             out.result(format!("revoked {} of {}", done.revoked, done.app_id), &done)
         }
     }

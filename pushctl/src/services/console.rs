@@ -4,17 +4,19 @@
 use std::{net::SocketAddr, path::Path};
 
 use push_boot::{
+    credentials::CredentialSettings,
     engines::{EngineSettings, watch_index, watch_queue},
     health::Need,
     log,
     metrics::MetricsSettings,
+    presence::Announcement,
     program::{Program, ProgramArgs, ProgramSettings, Stage},
     proxy_protocol::ProxyArgs,
     seal::SealSettings,
     settings,
     settings::{ConfigErrors, address},
 };
-use push_console::{Console, ConsoleArgs, ConsoleSettings, Listener, PageParts, Parts};
+use push_console::{Console, ConsoleArgs, ConsoleSettings, Listener, Mqtt, PageParts, Parts};
 use push_ingest::Settings as IngestSettings;
 use push_operator::app::trial::Providers;
 use push_transports::http::{HttpArgs, HttpSettings};
@@ -57,14 +59,14 @@ struct Settings {
     metrics: MetricsSettings,
     engines: EngineSettings,
     ingest: IngestSettings,
-    seal: SealSettings,
+    credentials: (CredentialSettings, SealSettings),
 }
 
 impl ConsoleCommandArgs {
     fn check(
         &self,
         engines: Option<EngineSettings>,
-        seal: Option<SealSettings>,
+        credentials: Option<(CredentialSettings, SealSettings)>,
         mut errors: ConfigErrors,
     ) -> Result<Settings, ConfigErrors> {
         let console = self.console.check(&mut errors);
@@ -90,7 +92,7 @@ impl ConsoleCommandArgs {
                 metrics,
                 engines: engines?,
                 ingest: ingest?,
-                seal: seal?,
+                credentials: credentials?,
             })
         })();
         errors.finish(settings)
@@ -100,24 +102,30 @@ impl ConsoleCommandArgs {
 /// Runs until a signal stops it, then finishes the requests in work.
 ///
 /// # Errors
-/// If a setting is wrong, an address is taken, the seal key cannot be read, or the queue or a store cannot be used.
+/// If a setting is wrong, an address is taken, a key file cannot be read, or the queue or a store cannot be used.
 pub async fn run(
     args: ConsoleCommandArgs,
     engines: Option<EngineSettings>,
-    seal: Option<SealSettings>,
+    credentials: Option<(CredentialSettings, SealSettings)>,
     errors: ConfigErrors,
     data_dir: &Path,
     out: Output,
 ) -> anyhow::Result<()> {
-    let settings = args.check(engines, seal, errors)?;
+    let settings = args.check(engines, credentials, errors)?;
     let program = Program::begin(PROGRAM, settings.program);
-    let seal = settings.seal.open_if_there(data_dir)?;
+    let (credentials, seal) = settings.credentials;
+    let seal = seal.open_if_there(data_dir)?;
+    let has_url = credentials.websocket_url.is_some();
+    let logins = credentials.open_if_there(data_dir)?.filter(|_| has_url);
     let providers = Providers::open(settings.http)?;
     let listener = Listener::bind(&settings.console).await?;
     let mut start = program.start(settings.ops_listen).await?;
     let opened = start.open_engines(&settings.engines, settings.metrics).await?;
     watch_queue(&start.health, &opened.queue);
     watch_index(&start.health, Need::Required, &opened.stores);
+    let listens = vec![("admin", listener.local_addr()?)];
+    let announcement = Announcement { listens, ..Announcement::default() };
+    start.announce(opened.stores.index.clone(), announcement);
     let parts = Parts {
         program: PROGRAM,
         queue: opened.queue.clone(),
@@ -128,7 +136,11 @@ pub async fn run(
         health: start.health.clone(),
     };
     let ingest_url = "$PUSH_SERVER".to_owned();
-    let pages = PageParts { ingest: settings.ingest, ingest_url, mqtt: None };
+    let pages = PageParts {
+        ingest: settings.ingest,
+        ingest_url,
+        mqtt: logins.map(|logins| Mqtt { logins, websockets: None }),
+    };
     let (address, scheme) = (listener.local_addr()?, listener.scheme());
     info!(admin = %address, ops = %start.ops_address(), "console started");
     let mut service = start.complete();

@@ -36,6 +36,11 @@ impl DeviceCredentials {
         Self { websocket_url: url.map(Arc::from), ..self }
     }
 
+    /// The URL that devices are told that need WebSocket.
+    pub fn websocket_url(&self) -> Option<&str> {
+        self.websocket_url.as_deref()
+    }
+
     /// The keys.
     pub fn keys(&self) -> &Arc<KeyFile> {
         &self.keys

@@ -5,8 +5,9 @@ use push_model::audit::AuditEvent;
 use push_store::IndexError;
 
 /// A bounded list of what operators did. It is in the index because every program of operators
-/// reaches that, from any machine. Calls over HTTP are not in it: a tenant could make so many of
-/// them that the actions of operators would be evicted.
+/// reaches that, from any machine. Calls of producers are not in it: a tenant could make so many of
+/// them that the actions of operators would be evicted. For the same reason the admin API bounds the
+/// changes with keys of one app.
 #[async_trait]
 pub trait AuditTrail: Send + Sync {
     /// Appends an event, and keeps the newest `keep`.

@@ -1,6 +1,6 @@
 //! What a client can make the admin API do: wrong keys, bodies, connections.
 
-use push_tests::eventually;
+use push_tests::{eventually, service::request};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -106,6 +106,71 @@ async fn idle_connections_keep_nobody_out_and_a_hundred_viewers_fit() {
         viewer.read_exact(&mut head).await.unwrap();
         assert_eq!(&head, b"HTTP/1.1 200");
     }
+}
+
+#[tokio::test]
+async fn strangers_who_connect_close_no_connection_of_a_caller() {
+    let console = Console::embedded().await;
+    let key = console.key("eye", "viewer").await;
+    let mut caller = TcpStream::connect(&console.address).await.unwrap();
+    let request = format!("GET {ME} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n\r\n");
+    let mut ask = async || {
+        caller.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}}") {
+            assert_ne!(caller.read_buf(&mut answer).await.unwrap(), 0, "it was closed");
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200"));
+    };
+    ask().await;
+    let mut strangers = Vec::new();
+    for _ in 0..600 {
+        strangers.push(TcpStream::connect(&console.address).await.unwrap());
+    }
+    // One more is served, so those before it were accepted.
+    console.get(&key, ME).await.result();
+    ask().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keys_of_one_app_cannot_replace_the_audit_trail() {
+    let console = Console::embedded().await;
+    console.pushctl(&["app", "create", "news"]).await;
+    let (tenant, root) =
+        (console.key_of("news", "tenant", "operator").await, console.key("root", "admin").await);
+    let path = "/v1/admin/apps/news/devices/none";
+    let url = format!("http://{}{path}", console.address);
+    let authorization = format!("Bearer {tenant}");
+    let headers = [("authorization", &*authorization)];
+    for _ in 0..50 {
+        let changes = (0..20).map(|_| request("DELETE", &url, &headers, ""));
+        for answer in futures::future::join_all(changes).await {
+            assert_eq!(answer.unwrap().0, 404);
+        }
+    }
+    let refused = console.call(&tenant, "DELETE", path, None).await;
+    assert!(refused.refused(429).contains("news"), "{refused:?}");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    console.call(&root, "DELETE", path, None).await.refused(404);
+    let events = console.get(&root, "/v1/admin/audit?limit=1").await;
+    assert_eq!(events.result()["events"][0]["key"], "root");
+}
+
+#[tokio::test]
+async fn the_state_names_the_running_programs_to_keys_of_the_installation() {
+    let console = Console::embedded().await;
+    console.pushctl(&["app", "create", "news"]).await;
+    let key = console.key("eye", "viewer").await;
+    eventually("the program makes itself known", DEADLINE, async || {
+        let health = console.get(&key, "/v1/admin/health").await;
+        let program = &health.result()["components"][0];
+        let is_it = program["kind"] == "standalone" && program["uptime_s"].is_u64();
+        if is_it { Ok(()) } else { Err(format!("{health:?}")) }
+    })
+    .await;
+    let of_news = console.key_of("news", "of-news", "viewer").await;
+    let health = console.get(&of_news, "/v1/admin/health").await;
+    assert!(health.result()["components"].is_null(), "{health:?}");
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! The pages of the console against those who should not use them: without a session, from another site, with too
 //! weak a role, with a key of another app, and with markup in what they show.
 
-use std::time::Duration;
-
 use serde_json::json;
 
-use super::support::Console;
+use super::{
+    support::Console,
+    visitor::{SAME, Visitor},
+};
 
 /// Every form of the pages, and the role that it needs.
 const FORMS: [(&str, &str); 19] = [
@@ -40,85 +41,6 @@ const PAGES: [&str; 9] = [
     "/audit",
     "/try-it?app=news",
 ];
-/// How a browser marks what a page of the same site sends.
-const SAME: (&str, &str) = ("sec-fetch-site", "same-origin");
-
-/// The answer to a request for a page.
-#[derive(Debug)]
-struct Page {
-    status: u16,
-    headers: Vec<(String, String)>,
-    text: String,
-}
-
-impl Page {
-    fn header(&self, name: &str) -> &str {
-        let found = self.headers.iter().find(|(each, _)| each == name);
-        found.map_or("", |(_, value)| value)
-    }
-}
-
-/// Someone with a browser, and perhaps a session.
-struct Visitor<'a> {
-    console: &'a Console,
-    cookie: String,
-}
-
-impl<'a> Visitor<'a> {
-    fn stranger(console: &'a Console) -> Self {
-        Self { console, cookie: String::new() }
-    }
-
-    async fn with_key(console: &'a Console, key: &str) -> Self {
-        let stranger = Self::stranger(console);
-        let answer = stranger.post("/sign-in", &[SAME], &[("key", key)]).await;
-        assert_eq!((answer.status, answer.header("location")), (303, "/"), "{answer:?}");
-        let cookie = answer.header("set-cookie");
-        for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
-            assert!(cookie.contains(part), "{cookie}");
-        }
-        Self { console, cookie: cookie.split(';').next().unwrap().to_owned() }
-    }
-
-    async fn get(&self, path: &str) -> Page {
-        self.ask("GET", path, &[], "").await
-    }
-
-    async fn post(&self, path: &str, headers: &[(&str, &str)], form: &[(&str, &str)]) -> Page {
-        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
-        let typed = [headers, &[("content-type", "application/x-www-form-urlencoded")]].concat();
-        self.ask("POST", path, &typed, &body).await
-    }
-
-    async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Page {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .timeout_global(Some(Duration::from_secs(60)))
-            .build()
-            .into();
-        let uri = format!("http://{}{path}", self.console.address);
-        let mut request = ureq::http::Request::builder().method(method).uri(uri);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        if !self.cookie.is_empty() {
-            request = request.header("cookie", &self.cookie);
-        }
-        let request = request.body(body.to_owned()).unwrap();
-        tokio::task::spawn_blocking(move || {
-            let mut answer = agent.run(request).unwrap();
-            let text = answer.body_mut().read_to_string().unwrap();
-            let headers = answer.headers().iter();
-            let headers =
-                headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
-            Page { status: answer.status().as_u16(), headers: headers.collect(), text }
-        })
-        .await
-        .unwrap()
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_session_every_page_leads_to_the_sign_in_and_every_form_is_refused() {
@@ -126,7 +48,7 @@ async fn without_a_session_every_page_leads_to_the_sign_in_and_every_form_is_ref
     console.pushctl(&["app", "create", "news"]).await;
     for stranger in [
         Visitor::stranger(&console),
-        Visitor { console: &console, cookie: "push-console=guessed".to_owned() },
+        Visitor::with_cookie(&console, &format!("{}=guessed", Visitor::cookie_name(&console))),
     ] {
         for path in PAGES {
             let page = stranger.get(path).await;
@@ -213,7 +135,7 @@ async fn a_key_of_an_app_sees_and_changes_nothing_of_another() {
         ("/compose/preview", &[("app", "secret-project")][..]),
         ("/compose/send", &[("app", "secret-project"), ("request", "{}")]),
         ("/apps/secret-project/disable", &[]),
-        ("/try-it/register", &[("app", "secret-project"), ("client", "browser-1")]),
+        ("/try-it/register", &[("app", "secret-project"), ("browser", "1")]),
     ] {
         assert_eq!(tenant.post(path, &[SAME], form).await.status, 404, "{path}");
     }

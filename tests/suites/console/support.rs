@@ -59,6 +59,11 @@ impl Answer {
 impl Console {
     /// `pushctl console` on RabbitMQ and Redis.
     pub(crate) async fn scaled() -> Self {
+        Self::scaled_with(&[]).await
+    }
+
+    /// The same with more flags.
+    pub(crate) async fn scaled_with(more: &[&str]) -> Self {
         let (folder, namespace) = (TempDir::new().unwrap(), namespace());
         let data_dir = folder.path().to_str().unwrap().to_owned();
         let seal = folder.path().join("seal-keys.json");
@@ -75,14 +80,19 @@ impl Console {
         ]
         .map(str::to_owned)
         .to_vec();
-        Self::start("console", engines, namespace, folder, &[]).await
+        Self::start("console", engines, namespace, folder, more).await
     }
 
     /// `pushctl standalone`.
     pub(crate) async fn embedded() -> Self {
+        Self::embedded_with(&[]).await
+    }
+
+    /// The same with more flags.
+    pub(crate) async fn embedded_with(more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let engines = ["--data-dir", folder.path().to_str().unwrap()].map(str::to_owned).to_vec();
-        Self::start("standalone", engines, "push".to_owned(), folder, &[]).await
+        Self::start("standalone", engines, "push".to_owned(), folder, more).await
     }
 
     async fn start(

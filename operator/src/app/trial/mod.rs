@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::find;
+use super::{AppRef, find};
 use crate::{device::no_device, refusal::Refusal};
 
 /// The time for which a provider may keep a test notification for a device that is away.
@@ -177,11 +177,12 @@ pub async fn try_account(
     index: &dyn Index,
     seal: &SealFile,
     providers: &Providers,
-    app_id: &AppId,
+    app: impl Into<AppRef<'_>>,
     transport: TransportKind,
     client_id: Option<&ClientId>,
 ) -> anyhow::Result<AccountTried> {
-    let app = find(index, app_id).await?;
+    let app = find(index, app).await?;
+    let app_id = &app.app_id;
     let name = transport.name();
     if !app.transports.contains_key(&transport) {
         bail!(Refusal::Missing(format!(

@@ -93,7 +93,7 @@ pub async fn import(
     memory: usize,
     progress: &(dyn Fn(ImportProgress) + Send + Sync),
 ) -> anyhow::Result<Imported> {
-    let record = find_app_in_service(&**index, app_id).await?;
+    let record = find_app_in_service(&**index, app_id.into()).await?;
     let app = AppKey::from(&record);
     let started = Instant::now();
     let memory = memory.clamp(MIN_MEMORY, MAX_MEMORY);

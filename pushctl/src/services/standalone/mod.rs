@@ -224,7 +224,10 @@ pub async fn run(
     let pages = PageParts {
         ingest: settings.ingest.clone(),
         ingest_url: format!("{scheme}://{address}"),
-        mqtt: Some(Mqtt { logins: credentials.clone(), websockets: broker.websockets().clone() }),
+        mqtt: Some(Mqtt {
+            logins: credentials.clone(),
+            websockets: Some(broker.websockets().clone()),
+        }),
     };
     let (ops, dir) = (start.ops_address(), data_dir.display());
     info!(http = %address, mqtt = %devices_url, %ops, data_dir = %dir, "standalone started");

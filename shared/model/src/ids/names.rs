@@ -8,21 +8,24 @@ use crate::text::Text;
 
 /// Why a text is no identifier; the message is for the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be 1 to {max} characters of {alphabet}")]
+#[error("must be 1 to {max} characters of {alphabet}, and neither `.` nor `..`")]
 pub struct BadId {
     max: usize,
     alphabet: &'static str,
 }
 
+/// Checks an identifier. `.` and `..` are refused, because clients remove them from the path of a URL, even if they
+/// are percent-encoded (WHATWG URL, "double-dot path segment").
 fn check(text: &str, max: usize, alphabet: &'static str, extra: &[u8]) -> Result<(), BadId> {
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || extra.contains(b);
-    if text.is_empty() || text.len() > max || !text.as_bytes().iter().all(allowed) {
+    let has_length = !text.is_empty() && text.len() <= max;
+    if !has_length || matches!(text, "." | "..") || !text.as_bytes().iter().all(allowed) {
         return Err(BadId { max, alphabet });
     }
     Ok(())
 }
 
-/// An app: 1–64 of `A-Z a-z 0-9 _ . -`.
+/// An app: 1–64 of `A-Z a-z 0-9 _ . -`, but not `.` or `..`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct AppId(Arc<str>);
 
@@ -45,7 +48,7 @@ impl FromStr for AppId {
     }
 }
 
-/// A device within its app: 1–128 of `A-Z a-z 0-9 _ . : -`.
+/// A device within its app: 1–128 of `A-Z a-z 0-9 _ . : -`, but not `.` or `..`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct ClientId(Box<str>);
 
@@ -68,7 +71,7 @@ impl FromStr for ClientId {
     }
 }
 
-/// A secret within its app: 1–64 of `A-Z a-z 0-9 _ . -`.
+/// A secret within its app: 1–64 of `A-Z a-z 0-9 _ . -`, but not `.` or `..`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct SecretName(Arc<str>);
 
@@ -181,10 +184,10 @@ mod tests {
 
     #[test]
     fn an_app_id_has_1_to_64_characters_of_its_alphabet() {
-        for good in ["a", "A-z_0.9", &"x".repeat(64)] {
+        for good in ["a", "A-z_0.9", "...", ".a", &"x".repeat(64)] {
             assert!(good.parse::<AppId>().is_ok(), "{good}");
         }
-        for bad in ["", "a b", "a/b", "a:b", "é", "a\0", &"x".repeat(65)] {
+        for bad in ["", "a b", "a/b", "a:b", "é", "a\0", ".", "..", &"x".repeat(65)] {
             assert!(bad.parse::<AppId>().is_err(), "{bad}");
         }
     }
@@ -195,6 +198,7 @@ mod tests {
         assert!("x".repeat(128).parse::<ClientId>().is_ok());
         assert!("x".repeat(129).parse::<ClientId>().is_err());
         assert!("a+b".parse::<ClientId>().is_err());
+        assert!("..".parse::<ClientId>().is_err() && ":.".parse::<ClientId>().is_ok());
     }
 
     #[test]

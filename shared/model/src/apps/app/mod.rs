@@ -10,7 +10,7 @@ mod quota;
 mod scope;
 mod secrets;
 
-use std::{collections::BTreeMap, fmt, num::NonZeroU32};
+use std::{collections::BTreeMap, fmt, num::NonZeroU32, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ use crate::{
     custom::Declarations,
     device::TransportKind,
     id_key::IdKey,
-    ids::{AppId, MessageId},
+    ids::{AppId, BadId, MessageId},
     secret::{Secret, SecretHash},
     time::UnixMillis,
     transfer::MovedTo,
@@ -65,6 +65,17 @@ impl fmt::Display for AppKey {
             0 => fmt::Display::fmt(id, f),
             _ => write!(f, "{id}@{generation}"),
         }
+    }
+}
+
+impl FromStr for AppKey {
+    type Err = BadId;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let later = text.split_once('@').and_then(|(id, number)| Some((id, number.parse().ok()?)));
+        let (id, generation) = later.unwrap_or((text, 0));
+        Ok(Self { id: id.parse()?, generation })
     }
 }
 
@@ -221,6 +232,12 @@ mod tests {
         assert!(!stored.contains("generation"));
         assert_eq!(serde_json::from_str::<App>(&stored).unwrap(), app);
         assert_eq!(AppKey::from(&app).to_string(), "a");
+        for text in ["a", "a@2"] {
+            assert_eq!(text.parse::<AppKey>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "a@", "a@-1", "@1", "a@1@2", "..@1"] {
+            assert!(wrong.parse::<AppKey>().is_err(), "{wrong}");
+        }
         app.generation = 3;
         let stored = serde_json::to_string(&app).unwrap();
         assert_eq!(serde_json::from_str::<App>(&stored).unwrap(), app);
