@@ -4,14 +4,12 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
+    body::Body,
     extract::{Path, Query, State},
-    http::StatusCode,
-    response::{
-        IntoResponse, Redirect, Response,
-        sse::{Event, KeepAlive, Sse},
-    },
+    http::{StatusCode, header},
+    response::{IntoResponse, Redirect, Response},
 };
-use futures::stream::{self, Stream};
+use futures::stream;
 use maud::Markup;
 use push_model::{
     admin_key::Role,
@@ -110,7 +108,7 @@ pub(super) async fn now(State(desk): State<Arc<Desk>>, Extension(visitor): Who) 
 pub(super) async fn events(
     State(desk): State<Arc<Desk>>,
     Extension(visitor): Who,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+) -> Result<Response, Failure> {
     visitor.sees_all()?;
     let full = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Too many pages follow this one.");
     let permit = Arc::clone(&desk.streams).try_acquire_owned().map_err(full)?;
@@ -122,10 +120,10 @@ pub(super) async fn events(
             () = stop.cancelled() => return None,
             () = sleep_until(end) => return None,
         }
-        let markup = looks.borrow_and_update().markup.clone();
-        Some((Ok(Event::default().data(markup)), (looks, stop, permit, end)))
+        let event = looks.borrow_and_update().event.clone();
+        Some((Ok::<_, Infallible>(event), (looks, stop, permit, end)))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
 }
 
 pub(super) async fn messages(
