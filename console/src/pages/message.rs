@@ -1,10 +1,14 @@
 //! One message: its funnel as it changes, its content, and its recall.
 
 use maud::{Markup, html};
-use push_model::{ledger::MessageState, time::UnixMillis};
+use push_model::{ids::AppId, ledger::MessageState, report::Report, time::UnixMillis};
 use push_operator::message::{MessageView, Recalled};
+use serde_json::Value;
 
-use super::words::{ago, counted, number, percent, plain, state_tag, until};
+use super::{
+    parts::{code, confirm_by, notification},
+    words::{ago, clock, counted, number, percent, plain, state_tag, until},
+};
 
 /// The page around the part that changes.
 pub(crate) fn view(message: &MessageView, may_recall: bool, now: UnixMillis) -> Markup {
@@ -12,7 +16,8 @@ pub(crate) fn view(message: &MessageView, may_recall: bool, now: UnixMillis) -> 
     let path = format!("/messages/{}/{}", report.app_id, report.message_id);
     html! {
         p class="path" { a href={ "/messages/" (report.app_id) } { "Messages of " (report.app_id) } }
-        h1 { "Message " span class="id" { (report.message_id) } }
+        h1 { (report.title.as_deref().unwrap_or("Message")) }
+        p class="under id" { (report.message_id) }
         @if is_open(report.state) {
             div hx-get={ (path) "/funnel" } hx-trigger="every 1s" hx-swap="innerMorph" { (funnel(message, now)) }
         } @else {
@@ -22,7 +27,7 @@ pub(crate) fn view(message: &MessageView, may_recall: bool, now: UnixMillis) -> 
             section class="card" aria-labelledby="recall" {
                 h2 id="recall" { "Recall" }
                 p { "No device gets the message that has not got it yet. Devices that have it keep it." }
-                form method="post" action={ (path) "/recall" } { button class="danger" { "Recall this message" } }
+                (confirm_by("Recall this message…", &format!("{path}/recall"), "Recall it now"))
             }
         }
     }
@@ -33,57 +38,82 @@ pub(crate) fn is_open(state: MessageState) -> bool {
     matches!(state, MessageState::Accepted | MessageState::Sending)
 }
 
-/// The counts of a message, from its audience to its outcomes.
+/// The counts of a message, from its audience to its outcomes, with its facts and its content.
 pub(crate) fn funnel(message: &MessageView, now: UnixMillis) -> Markup {
     let report = &message.report;
-    let failed: u64 = report.outcomes.failed.values().sum();
-    let step = |name: &str, count: u64, mood: &str| row(name, count, report.targeted, mood);
     html! {
-        section class="card" aria-labelledby="funnel" {
-            h2 id="funnel" { "Devices" " " (state_tag(report.state)) }
-            div class="funnel" {
-                (step("Targeted", report.targeted, ""))
-                (step("Sent", report.outcomes.sent, "good"))
-                (step("Failed", failed, "bad"))
-                @for (reason, count) in &report.outcomes.failed {
-                    (step(&format!("– {}", plain(reason.name())), *count, "bad"))
-                }
-                (step("Expired", report.outcomes.expired, "warn"))
-                (step("Recalled", report.outcomes.recalled, "warn"))
-                (step("Pending", report.pending, ""))
+        div class="two" {
+            section class="card" aria-labelledby="funnel" {
+                h2 id="funnel" { "Devices" " " (state_tag(report.state)) }
+                (counts(report))
             }
-        }
-        section class="card" aria-labelledby="facts" {
-            h2 id="facts" { "Message" }
-            dl class="facts" {
-                dt { "App" } dd { a href={ "/apps/" (report.app_id) } { (report.app_id) } }
-                dt { "Accepted" } dd { (ago(report.accepted_at, now)) }
-                @if let Some(at) = report.expires_at { dt { "Expires" } dd { (until(at, now)) } }
-                @if let Some(at) = report.recalled_at { dt { "Recalled" } dd { (ago(at, now)) } }
-                @if let Some(sender) = &report.sent_by { dt { "Sent by" } dd { (sender) } }
-                @if let Some(title) = &report.title { dt { "Title" } dd { (title) } }
-                @if let Some(pace) = message.pace { dt { "Pace" } dd { (number(pace.get().into())) " devices a second" } }
-                @for (reason, count) in &report.retried {
-                    dt { "Tried again" } dd { (number(*count)) " times: " (plain(reason.name())) }
+            section class="card" aria-labelledby="facts" {
+                h2 id="facts" { "Message" }
+                dl class="facts" {
+                    dt { "App" } dd { a href={ "/apps/" (report.app_id) } { (report.app_id) } }
+                    dt { "Accepted" } dd { (ago(report.accepted_at, now)) }
+                    @if let Some(at) = report.expires_at { dt { "Expires" } dd { (until(at, now)) } }
+                    @if let Some(at) = report.recalled_at { dt { "Recalled" } dd { (ago(at, now)) } }
+                    @if let Some(sender) = &report.sent_by { dt { "Sent by" } dd { (sender) } }
+                    @if let Some(pace) = message.pace { dt { "Pace" } dd { (number(pace.get().into())) " devices a second" } }
+                    @for (reason, count) in &report.retried {
+                        dt { "Tried again" } dd { (number(*count)) " times: " (plain(reason.name())) }
+                    }
                 }
             }
         }
-        @if let Some(content) = &report.content {
-            section class="card" aria-labelledby="content" {
-                h2 id="content" { "Content" }
-                pre tabindex="0" { (serde_json::to_string_pretty(content).unwrap_or_default()) }
-            }
-        }
+        @if let Some(content) = &report.content { (content_view(&report.app_id, content)) }
         @if let Some(why) = &report.content_omitted { p class="note" { "The content was not kept: it is " (why) "." } }
     }
 }
 
-fn row(name: &str, count: u64, of: u64, mood: &str) -> Markup {
-    let share = if of == 0 { 0.0 } else { count as f64 / of as f64 };
+fn counts(report: &Report) -> Markup {
+    let failed: u64 = report.outcomes.failed.values().sum();
+    let step = |name: &str, count: u64, mood: &str| row(name, count, report.targeted, mood, false);
     html! {
-        span { (name) }
-        progress class=(mood) max="1" value=(format!("{share:.4}")) aria-label={ (name) ": " (percent(share)) } {}
-        span class="number" { (number(count)) }
+        div class="funnel" {
+            (step("Targeted", report.targeted, ""))
+            (step("Sent", report.outcomes.sent, "good"))
+            (step("Failed", failed, "bad"))
+            @for (reason, count) in &report.outcomes.failed {
+                (row(&plain(reason.name()), *count, report.targeted, "bad", true))
+            }
+            (step("Expired", report.outcomes.expired, "warn"))
+            (step("Recalled", report.outcomes.recalled, "warn"))
+            (step("Pending", report.pending, ""))
+        }
+    }
+}
+
+fn row(name: &str, count: u64, of: u64, mood: &str, is_part: bool) -> Markup {
+    let share = if of == 0 { 0.0 } else { count as f64 / of as f64 };
+    let (is_zero, share_text) = (count == 0, percent(share));
+    html! {
+        span.part[is_part].zero[is_zero] { (name) }
+        progress class=(mood) max="1" value=(format!("{share:.4}")) aria-label={ (name) ": " (share_text) } {}
+        span.number.zero[is_zero] { (number(count)) }
+        span.number.hint { @if !is_zero { (share_text) } }
+    }
+}
+
+/// The content as it is, and as a phone may show it.
+fn content_view(app: &AppId, content: &Value) -> Markup {
+    let text =
+        |name: &str| content.pointer(&format!("/notification/{name}")).and_then(Value::as_str);
+    let (title, desc) = (text("title").unwrap_or_default(), text("desc").unwrap_or_default());
+    html! {
+        div class="two" {
+            section class="card" aria-labelledby="content" {
+                h2 id="content" { "Content" }
+                (code("Content", &serde_json::to_string_pretty(content).unwrap_or_default()))
+            }
+            @if content.get("notification").is_some() {
+                section class="card" aria-labelledby="picture" {
+                    h2 id="picture" { "On a phone" }
+                    (notification(app, title, desc, text("button_text")))
+                }
+            }
+        }
     }
 }
 
@@ -92,15 +122,21 @@ pub(crate) fn receipt(recalled: &Recalled, now: UnixMillis) -> Markup {
     let report = &recalled.report;
     let path = format!("/messages/{}/{}", report.app_id, report.message_id);
     html! {
+        p class="path" { a href={ "/messages/" (report.app_id) } { "Messages of " (report.app_id) } }
         h1 { "Recall" }
+        p class="under id" { (report.message_id) }
         @if recalled.recalled {
             p class="note good" role="status" {
-                "Recalled at " (now) ". Nothing more of it is sent. It had been sent to "
+                "Recalled at " (clock(now)) ". Nothing more of it is sent. It had been sent to "
                 (counted(report.outcomes.sent, "device")) "."
             }
         } @else {
             p class="note" role="status" { "Nothing was left to recall: every device has its outcome." }
         }
-        p { a href=(path) { "See the message" } }
+        section class="card" aria-labelledby="receipt" {
+            h2 id="receipt" { "Devices at that moment" }
+            (counts(report))
+        }
+        p { a class="button" href=(path) { "See the message" } }
     }
 }

@@ -93,14 +93,28 @@ impl Desk {
     }
 }
 
+impl Caller {
+    /// Returns true if they may make apps.
+    pub(super) fn may_make_apps(&self) -> bool {
+        self.may(Role::Admin) && self.app().is_none()
+    }
+
+    /// The page in place of one that needs an app, while there is none.
+    pub(super) fn start(&self, title: &str, section: Section) -> Markup {
+        self.page(title, section, &pages::parts::no_apps(title, self.may_make_apps()))
+    }
+}
+
 pub(super) async fn now(State(desk): State<Arc<Desk>>, Extension(visitor): Who) -> Page {
     if let Some(only) = visitor.app() {
         let text = format!("Your key is for {}: see its messages.", only.id);
         let content = pages::parts::notice("Now", pages::words::Mood::Plain, &text);
         return Ok(visitor.page("Now", Section::Now, &content));
     }
+    let is_empty = desk.apps(&visitor).await?.is_empty();
+    let start = is_empty.then(|| pages::parts::no_apps("Now", visitor.may_make_apps()));
     let sampled = desk.sampler.fresh().await;
-    Ok(visitor.page("Now", Section::Now, &pages::now::view(&sampled)))
+    Ok(visitor.page("Now", Section::Now, &pages::now::view(&sampled, start.as_ref())))
 }
 
 /// The changing part of the page "Now", whenever it changes. Ends when the program stops, and after
@@ -132,7 +146,7 @@ pub(super) async fn messages(
     Query(query): Query<ListQuery>,
 ) -> Page {
     let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
-        return Ok(visitor.page("Messages", Section::Messages, &pages::parts::no_apps()));
+        return Ok(visitor.start("Messages", Section::Messages));
     };
     let state = query.state.as_deref().and_then(MessageState::of_name);
     let cursor = query.cursor.as_deref();
@@ -198,8 +212,7 @@ pub(super) async fn devices(
     Query(query): Query<ListQuery>,
 ) -> Result<Response, Failure> {
     let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
-        let page = visitor.page("Devices", Section::Devices, &pages::parts::no_apps());
-        return Ok(page.into_response());
+        return Ok(visitor.start("Devices", Section::Devices).into_response());
     };
     if let Some(client) = query.client.as_deref().map(str::trim).filter(|client| !client.is_empty())
     {
@@ -267,8 +280,7 @@ pub(super) async fn apps(State(desk): State<Arc<Desk>>, Extension(visitor): Who)
     for app in desk.apps(&visitor).await? {
         views.push(apps_of::show(&*desk.core.parts.stores.index, &app.app_id).await?.app);
     }
-    let may_make = visitor.may(Role::Admin) && visitor.app().is_none();
-    let content = pages::apps::list(&views, may_make, UnixMillis::now());
+    let content = pages::apps::list(&views, visitor.may_make_apps(), UnixMillis::now());
     Ok(visitor.page("Apps", Section::Apps, &content))
 }
 

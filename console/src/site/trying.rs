@@ -31,7 +31,7 @@ pub(super) async fn form(
     Query(query): Query<ListQuery>,
 ) -> Page {
     let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
-        return Ok(visitor.page("Try it here", Section::TryIt, &pages::parts::no_apps()));
+        return Ok(visitor.start("Try it here", Section::TryIt));
     };
     let content = pages::try_it::view(&apps, &app);
     Ok(visitor.page("Try it here", Section::TryIt, &content))

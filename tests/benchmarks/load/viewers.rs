@@ -111,7 +111,9 @@ async fn follow(
         let mut is_first = true;
         loop {
             let read = stream.read(&mut buffer).await?;
-            let Some(part @ [_, ..]) = buffer.get(..read) else { bail!("a stream of events was cut") };
+            let Some(part @ [_, ..]) = buffer.get(..read) else {
+                bail!("a stream of events was cut")
+            };
             ensure!(!is_first || part.starts_with(b"HTTP/1.1 200"), "{}", part.escape_ascii());
             is_first = false;
             let events = part.windows(6).filter(|window| window == b"data: ").count();

@@ -17,7 +17,8 @@ pub(crate) async fn commands(redis: &Redis) -> anyhow::Result<u64> {
 async fn info(redis: &Redis, section: &str, field: &str) -> anyhow::Result<u64> {
     let client = redis::Client::open(redis.url())?;
     let mut connection = client.get_multiplexed_async_connection().await?;
-    let info: redis::InfoDict = redis::cmd("INFO").arg(section).query_async(&mut connection).await?;
+    let info: redis::InfoDict =
+        redis::cmd("INFO").arg(section).query_async(&mut connection).await?;
     info.get(field).with_context(|| format!("Redis does not tell {field}"))
 }
 

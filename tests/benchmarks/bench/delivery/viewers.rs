@@ -9,11 +9,7 @@ use tokio::time::sleep;
 
 use super::{arrivals::Listener, isolation::BackgroundBroadcasts};
 use crate::{
-    load::{
-        broadcasts,
-        pushes::broadcast,
-        viewers::Console,
-    },
+    load::{broadcasts, pushes::broadcast, viewers::Console},
     measure::{
         memory::commands,
         stats::{Rounds, quantile},
