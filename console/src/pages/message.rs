@@ -16,7 +16,7 @@ pub(crate) fn view(message: &MessageView, may_recall: bool, now: UnixMillis) -> 
     let path = format!("/messages/{}/{}", report.app_id, report.message_id);
     html! {
         p class="path" { a href={ "/messages/" (report.app_id) } { "Messages of " (report.app_id) } }
-        h1 { (report.title.as_deref().unwrap_or("Message")) }
+        h1 { (title(report).unwrap_or("Message")) }
         p class="under id" { (report.message_id) }
         @if is_open(report.state) {
             div hx-get={ (path) "/funnel" } hx-trigger="every 1s" hx-swap="innerMorph" { (funnel(message, now)) }
@@ -31,6 +31,12 @@ pub(crate) fn view(message: &MessageView, may_recall: bool, now: UnixMillis) -> 
             }
         }
     }
+}
+
+/// The title of a broadcast.
+fn title(report: &Report) -> Option<&str> {
+    let of_content = report.content.as_ref().and_then(|of| of.pointer("/notification/title"));
+    of_content.and_then(Value::as_str).or(report.title.as_deref()).filter(|title| !title.is_empty())
 }
 
 /// Returns true while the funnel may change.

@@ -52,9 +52,9 @@ pub(crate) fn view(
                                 tr {
                                     td class="main" {
                                         a href={ "/messages/" (app) "/" (report.message_id) } {
-                                            (report.title.as_deref().unwrap_or("Without a title"))
+                                            @match &report.title { Some(title) => (title), None => (short(&report.message_id)) }
                                         }
-                                        span class="sub" { (short(&report.message_id)) }
+                                        @if report.title.is_some() { span class="sub" { (short(&report.message_id)) } }
                                     }
                                     td { (state_tag(report.state)) }
                                     (cell(report.outcomes.sent))
