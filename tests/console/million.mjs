@@ -32,10 +32,11 @@ await page.goto(link);
 
 // The numbers beside the bars: { Targeted: 1000000, Sent: 51200, … }, and the state.
 const funnel = () => page.evaluate(() => {
-  const cells = [...document.querySelectorAll(".funnel > *")].map((cell) => cell.textContent);
-  const steps = {};
-  for (let at = 0; at < cells.length; at += 4) steps[cells[at]] = Number(cells[at + 2].replaceAll(",", ""));
-  return { state: document.querySelector("#funnel .tag")?.textContent, ...steps };
+  const steps = { state: document.querySelector("#funnel .tag")?.textContent };
+  for (const bar of document.querySelectorAll(".funnel progress")) {
+    steps[bar.previousElementSibling.textContent] = Number(bar.nextElementSibling.textContent.replaceAll(",", ""));
+  }
+  return steps;
 });
 
 // Sets the pace of the app on its page; an empty one is none.
