@@ -18,7 +18,7 @@ pub(crate) fn view(message: &MessageView, may_recall: bool, now: UnixMillis) -> 
         p class="path" { a href={ "/messages/" (report.app_id) } { "Messages of " (report.app_id) } }
         h1 { (title(report).unwrap_or("Message")) }
         p class="under id" { (report.message_id) }
-        @if is_open(report.state) {
+        @if is_changing(report) {
             div hx-get={ (path) "/funnel" } hx-trigger="every 1s" hx-swap="innerMorph" { (funnel(message, now)) }
         } @else {
             div { (funnel(message, now)) }
@@ -39,9 +39,13 @@ fn title(report: &Report) -> Option<&str> {
     of_content.and_then(Value::as_str).or(report.title.as_deref()).filter(|title| !title.is_empty())
 }
 
-/// Returns true while the funnel may change.
-pub(crate) fn is_open(state: MessageState) -> bool {
+fn is_open(state: MessageState) -> bool {
     matches!(state, MessageState::Accepted | MessageState::Sending)
+}
+
+/// Returns true while the funnel may change: of a message that was recalled, too, until all devices are counted.
+pub(crate) fn is_changing(report: &Report) -> bool {
+    is_open(report.state) || report.pending > 0
 }
 
 /// The counts of a message, from its audience to its outcomes, with its facts and its content.

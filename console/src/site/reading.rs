@@ -200,7 +200,7 @@ pub(super) async fn funnel(
     Path((app, id)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let view = desk.message(&visitor, &app, &id).await?;
-    if !pages::message::is_open(view.report.state) {
+    if !pages::message::is_changing(&view.report) {
         return Ok([("hx-refresh", "true")].into_response());
     }
     Ok(pages::message::funnel(&view, UnixMillis::now()).into_response())

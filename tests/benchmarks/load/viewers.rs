@@ -116,7 +116,8 @@ async fn follow(
             };
             ensure!(!is_first || part.starts_with(b"HTTP/1.1 200"), "{}", part.escape_ascii());
             is_first = false;
-            let events = part.windows(6).filter(|window| window == b"data: ").count();
+            let lines = part.split(|byte| *byte == b'\n');
+            let events = lines.filter(|line| line.starts_with(b"data: ")).count();
             received.fetch_add(events as u64, Ordering::Relaxed);
             if part.ends_with(END) || part == &END[2..] {
                 break;
