@@ -146,7 +146,7 @@ fn secrets_view(
                         @for secret in secrets {
                             tr {
                                 td { (secret.name) @if !secret.valid { " " (tag(Mood::Warn, "expired")) } }
-                                td { (secret.scopes) }
+                                td { (secret.scopes.to_string().replace(',', ", ")) }
                                 td class="nowrap" { @if let Some(at) = secret.made_at { (ago(at, now)) } @else { "unknown" } }
                                 td class="nowrap" { @if let Some(at) = secret.expires_at { (until(at, now)) } @else { "never" } }
                                 td class="nowrap" { @if let Some(at) = secret.last_used_at { (ago(at, now)) } @else { "not known" } }
