@@ -22,7 +22,7 @@ pub(crate) fn view(
                 label for="app" { "App " span class="hint" { "(empty: all)" } }
                 input id="app" name="app" value=[app] autocomplete="off" maxlength="64";
             }
-            button { "Show" }
+            button class="quiet" { "Show" }
         }
         section class="card" aria-labelledby="list" {
             h2 id="list" { "Newest first" }

@@ -23,7 +23,7 @@ pub(crate) fn list(apps: &[AppId], app: &AppId, page: &DevicePage) -> Markup {
                 label for="client" { "Client id " span class="hint" { "(empty: all)" } }
                 input id="client" name="client" autocomplete="off" maxlength="128";
             }
-            button { "Show" }
+            button class="quiet" { "Show" }
         }
         section class="card" aria-labelledby="list" {
             h2 id="list" { "As they registered" }

@@ -29,7 +29,7 @@ pub(crate) fn view(
                     }
                 }
             }
-            button { "Show" }
+            button class="quiet" { "Show" }
         }
         section class="card" aria-labelledby="list" {
             h2 id="list" { "Newest first" }
