@@ -19,6 +19,20 @@ document.addEventListener("htmx:after:request", (event) => {
   if (event.detail?.ctx?.response?.status === 401) location.reload();
 });
 
+// Text for a machine is copied by its button, where the browser lets a page do that.
+const offerCopies = () => {
+  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+};
+offerCopies();
+document.addEventListener("htmx:after:swap", offerCopies);
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+});
+
 // The script of one page.
 const page = document.querySelector("[data-script]");
 if (page) import(page.dataset.script);

@@ -57,7 +57,6 @@ const show = (message) => {
   id.textContent = `${message.message_id} · ${new Date().toLocaleTimeString()}`;
   item.append(title, text, id);
   list.prepend(item);
-  document.getElementById("none").hidden = true;
   while (list.children.length > 100) list.lastChild.remove();
 };
 
@@ -79,7 +78,9 @@ form.addEventListener("submit", async (event) => {
       const up = now === "connected";
       const away = error ? `The connection is away: ${error.message}` : `The connection is ${now}.`;
       say(up ? `Connected as ${device.client_id}.` : away, up ? "good" : "warn");
-      sending.querySelector("button").disabled = !up;
+      const send = sending.querySelector("button");
+      if (up && send.disabled) requestAnimationFrame(() => send.focus());
+      send.disabled = !up;
     },
   });
   client.start();

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use push_boot::engines::Stores;
 use push_model::{ids::MessageId, time::UnixMillis};
 use push_operator::{
@@ -29,7 +30,25 @@ const FRESH: Duration = Duration::from_secs(2);
 pub(crate) struct Sampled {
     /// The changing part of the page.
     pub(crate) markup: String,
+    /// The same as an event, written once for all viewers.
+    pub(crate) event: Bytes,
     taken: Instant,
+}
+
+impl Sampled {
+    fn new(markup: String, taken: Instant) -> Arc<Self> {
+        Arc::new(Self { event: event(&markup), markup, taken })
+    }
+}
+
+/// Writes an event (HTML, section 9.2 "Server-sent events").
+fn event(markup: &str) -> Bytes {
+    let mut event = String::with_capacity(markup.len() + 64);
+    for line in markup.split(['\n', '\r']) {
+        event.extend(["data: ", line, "\n"]);
+    }
+    event.push('\n');
+    event.into()
 }
 
 /// The rates of the broadcasts in work.
@@ -73,10 +92,9 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     pub(crate) fn new(stores: Stores, queue: Arc<dyn Queue>) -> Self {
-        let empty = String::new();
         // Older than any look that may be used.
         let taken = Instant::now().checked_sub(FRESH).unwrap_or_else(Instant::now);
-        let latest = watch::Sender::new(Arc::new(Sampled { markup: empty, taken }));
+        let latest = watch::Sender::new(Sampled::new(String::new(), taken));
         Self { stores, queue, rates: Mutex::new(Rates::new()), latest }
     }
 
@@ -122,9 +140,18 @@ impl Sampler {
             }
             Err(_) => now::silent(),
         };
-        let markup = markup.into_string();
-        let sampled = Arc::new(Sampled { markup, taken: Instant::now() });
+        let sampled = Sampled::new(markup.into_string(), Instant::now());
         self.latest.send_replace(Arc::clone(&sampled));
         sampled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_every_line_of_the_markup() {
+        assert_eq!(event("<p>a\nb\r</p>"), "data: <p>a\ndata: b\ndata: </p>\n\n");
     }
 }

@@ -70,7 +70,7 @@ await other.close();
 const app = "demo";
 await page.goto(`${origin}/apps`);
 await page.fill("#app_id", "news");
-await page.click("button:has-text('Make it')");
+await page.click("button:has-text('Make the app')");
 await page.locator("h1:has-text('New secret')").waitFor();
 await page.goto(`${origin}/compose?app=${app}`);
 await page.fill("#title", "Ready for pick-up");
@@ -136,10 +136,10 @@ await page.waitForURL(`${origin}/audit`);
 
 // The browser as a device: it connects, and what is sent to it appears.
 await page.goto(`${origin}/try-it?app=${app}`);
-await page.click("button:has-text('Connect this browser')");
+await page.click("button:has-text('Connect')");
 await page.locator("#connection:has-text('Connected as')").waitFor({ timeout: 10_000 });
 const asked = Date.now();
-await page.click("button:has-text('Send a push')");
+await page.click("#try-send button");
 await page.locator("#messages li:has-text('Sent from the console')").waitFor({ timeout: 10_000 });
 console.log(`a push reached the browser after ${Date.now() - asked} ms`);
 await page.screenshot({ path: join(pictures, "try-it-received.png"), fullPage: true });

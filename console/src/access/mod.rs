@@ -37,6 +37,8 @@ pub use self::{
 
 /// The time between two log lines about wrong keys.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);
+/// The time for which pages that follow something share the look at a key.
+const SHARED: Duration = Duration::from_secs(5);
 
 /// The wrong keys that an address may present in a minute.
 const WRONG_KEYS: u32 = 20;
@@ -55,6 +57,8 @@ pub struct Access {
     unlogged: FailedLoginCount,
     /// Keys that were right, each with the hour of use that the index knows.
     known: Mutex<HashMap<KeyDigest, UnixMillis>>,
+    /// Keys of pages that follow something, as they were found within [`SHARED`].
+    shared: tokio::sync::Mutex<HashMap<KeyDigest, (Instant, Option<AdminKey>)>>,
 }
 
 impl Access {
@@ -66,8 +70,9 @@ impl Access {
         let failed = Failures::new(NonZeroU32::new(WRONG_KEYS), Instant::now());
         let unlogged = FailedLoginCount::default();
         let terminal = KeyDigest::of(&AdminKeyText::generate());
-        let (changes, known) = (Arc::default(), Mutex::default());
-        Self { program, index, clock, failed, changes, terminal, unlogged, known }
+        let changes = Arc::default();
+        let (known, shared) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { program, index, clock, failed, changes, terminal, unlogged, known, shared }
     }
 
     /// Finds the caller that presents this key from this address. The index is asked each time, so a key that was
@@ -112,6 +117,30 @@ impl Access {
         let found = admin_key::find(&*self.index, digest).await;
         let found = found.map_err(|error| Refused::UseCase(error.into()))?;
         Ok(found.map(|key| Caller::new(key, self.place(address))))
+    }
+
+    /// As [`resume`](Self::resume), for a page that follows something until it asks again: it gets what another one
+    /// found within the last 5 seconds, so many pages ask the index as often as one.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    pub async fn resume_follower(
+        &self,
+        digest: &KeyDigest,
+        address: IpAddr,
+    ) -> Result<Option<Caller>, Refused> {
+        let mut shared = self.shared.lock().await;
+        shared.retain(|_, (at, _)| at.elapsed() < SHARED);
+        let key = match shared.get(digest) {
+            Some((_, key)) => key.clone(),
+            None => {
+                let found = admin_key::find(&*self.index, digest).await;
+                let key = found.map_err(|error| Refused::UseCase(error.into()))?;
+                shared.insert(*digest, (Instant::now(), key.clone()));
+                key
+            }
+        };
+        Ok(key.map(|key| Caller::new(key, self.place(address))))
     }
 
     /// The caller who opened the link that the program printed on its terminal.

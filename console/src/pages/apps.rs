@@ -4,7 +4,10 @@ use maud::{Markup, html};
 use push_model::{app::AppKey, time::UnixMillis};
 use push_operator::app::{AppDetails, AppView, NewSecret, SecretView, accounts::AccountView};
 
-use super::words::{Mood, ago, number, tag, until};
+use super::{
+    parts::{code, make_app},
+    words::{Mood, ago, cell, counted, number, tag, until},
+};
 
 /// What the visitor may do with an app.
 #[derive(Debug, Clone, Copy)]
@@ -19,19 +22,26 @@ pub(crate) fn list(apps: &[AppView], may_make: bool, now: UnixMillis) -> Markup 
         h1 { "Apps" }
         section class="card" aria-labelledby="list" {
             h2 id="list" { "All apps" }
-            @if apps.is_empty() { p class="empty" { "None yet." } } @else {
+            @if apps.is_empty() {
+                p class="empty" { "None yet. Pushes, devices and secrets belong to an app: make the first one." }
+            } @else {
                 div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
-                        thead { tr { th { "App" } th { "State" } th class="number" { "Devices" } th class="number" { "Pushes a second" } th class="number" { "Pace" } th { "Made" } } }
+                        thead { tr {
+                            th { "App" } th { "State" } th class="number" { "Devices" }
+                            th class="number wide" { "Pushes a second" } th class="number wide" { "Pace" }
+                            th class="number wide" { "Made" }
+                        } }
                         tbody {
                             @for app in apps {
                                 tr {
-                                    td { a href={ "/apps/" (app.app_id) } { (app.app_id) } }
+                                    td class="main" { a href={ "/apps/" (app.app_id) } { (app.app_id) } }
                                     td { (state(app)) }
-                                    td class="number" { (number(app.devices)) }
-                                    td class="number" { (limit(app.rate_limit)) }
-                                    td class="number" { (limit(app.pace)) }
-                                    td class="nowrap" { (ago(app.created_at, now)) }
+                                    (cell(app.devices))
+                                    @for of in [app.rate_limit, app.pace] {
+                                        td.number.wide.zero[of.is_none()] { (limit(of)) }
+                                    }
+                                    td class="number nowrap wide" { (ago(app.created_at, now)) }
                                 }
                             }
                         }
@@ -42,13 +52,7 @@ pub(crate) fn list(apps: &[AppView], may_make: bool, now: UnixMillis) -> Markup 
         @if may_make {
             section class="card" aria-labelledby="make" {
                 h2 id="make" { "Make an app" }
-                form class="filter" method="post" action="/apps" {
-                    div class="field" {
-                        label for="app_id" { "App ID" }
-                        input id="app_id" name="app_id" required maxlength="64" pattern="[A-Za-z0-9_.\\-]+" autocomplete="off" title="1 to 64 of A-Z a-z 0-9 _ . -, but not . or ..";
-                    }
-                    button { "Make it" }
-                }
+                (make_app(""))
             }
         }
     }
@@ -82,7 +86,7 @@ pub(crate) fn one(
         p class="actions" {
             a class="button" href={ "/compose?app=" (app) } { "Compose a push" }
             a class="button quiet" href={ "/messages?app=" (app) } { "Messages" }
-            a class="button quiet" href={ "/devices?app=" (app) } { (number(view.devices)) " devices" }
+            a class="button quiet" href={ "/devices?app=" (app) } { (counted(view.devices, "device")) }
         }
         div class="grid" {
             section class="card" aria-labelledby="limits" {
@@ -148,7 +152,7 @@ fn secrets_view(
                         @for secret in secrets {
                             tr {
                                 td { (secret.name) @if !secret.valid { " " (tag(Mood::Warn, "expired")) } }
-                                td { (secret.scopes) }
+                                td { (secret.scopes.to_string().replace(',', ", ")) }
                                 td class="nowrap" { @if let Some(at) = secret.made_at { (ago(at, now)) } @else { "unknown" } }
                                 td class="nowrap" { @if let Some(at) = secret.expires_at { (until(at, now)) } @else { "never" } }
                                 td class="nowrap" { @if let Some(at) = secret.last_used_at { (ago(at, now)) } @else { "not known" } }
@@ -176,8 +180,15 @@ pub(crate) fn new_secret(new: &NewSecret) -> Markup {
     html! {
         h1 { "New secret" }
         div class="card" {
-            p { "The secret " strong { (name) } " of " a href={ "/apps/" (new.app_id) } { (new.app_id) } ". It is not shown again." }
-            pre tabindex="0" { (new.secret.expose()) }
+            p {
+                "The secret " strong { (name) } " of the app " a href={ "/apps/" (new.app_id) } { (new.app_id) }
+                ", with which your backend sends. Keep it now: it is not shown again."
+            }
+            (code("Secret", new.secret.expose()))
+            p class="actions" {
+                a class="button" href={ "/try-it?app=" (new.app_id) } { "Try it here" }
+                a class="button quiet" href={ "/compose?app=" (new.app_id) } { "Compose a push" }
+            }
         }
     }
 }

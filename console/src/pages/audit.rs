@@ -5,7 +5,7 @@ use push_model::{audit::AuditEvent, ids::AppId, time::UnixMillis};
 
 use super::{
     parts::next_page,
-    words::{Mood, ago, plain, tag},
+    words::{Mood, ago, heading, tag},
 };
 
 /// The events, newest first, with the filter above them.
@@ -22,31 +22,30 @@ pub(crate) fn view(
                 label for="app" { "App " span class="hint" { "(empty: all)" } }
                 input id="app" name="app" value=[app] autocomplete="off" maxlength="64";
             }
-            button { "Show" }
+            button class="quiet" { "Show" }
         }
         section class="card" aria-labelledby="list" {
             h2 id="list" { "Newest first" }
             @if events.is_empty() {
-                p class="empty" { "No change was recorded yet." }
+                p class="empty" { "Nothing was changed yet. What someone changes is here, with who it was and from where." }
             } @else {
                 div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
-                        thead { tr { th { "When" } th { "Who" } th { "What" } th { "Of" } th { "From" } th { "Result" } } }
+                        thead { tr { th { "What" } th { "Who" } th { "Result" } th class="number" { "When" } } }
                         tbody {
                             @for event in events {
                                 tr {
-                                    td class="nowrap" { (ago(event.at, now)) }
-                                    td { (who(event)) }
-                                    td { (plain(&event.action)) }
+                                    td class="main" { (heading(&event.action)) span class="sub" { (subject(event)) } }
                                     td {
-                                        @if let Some(app) = &event.app { (app) }
-                                        @if let Some(secret) = &event.secret { " secret " (secret) }
-                                        @if let Some(key) = &event.admin_key { "key " (key) }
-                                        @if let Some(client) = &event.client_id { " " span class="id" { (client) } }
-                                        @if let Some(message) = &event.message { " " span class="id" { (message) } }
+                                        (who(event))
+                                        span class="sub" {
+                                            (event.program)
+                                            @if let Some(address) = &event.address { " from " (address) }
+                                            @else if let Some(host) = &event.host { " on " (host) }
+                                        }
                                     }
-                                    td { (event.program) @if let Some(address) = &event.address { " from " (address) } @else if let Some(host) = &event.host { " on " (host) } }
                                     td { @if event.done { (tag(Mood::Good, "done")) } @else { (tag(Mood::Bad, "not done")) } }
+                                    td class="number nowrap" { (ago(event.at, now)) }
                                 }
                             }
                         }
@@ -56,6 +55,17 @@ pub(crate) fn view(
             @let app = app.map_or("", AppId::as_str);
             (next_page(next, "/audit", &[("app", app)]))
         }
+    }
+}
+
+/// What was changed.
+fn subject(event: &AuditEvent) -> Markup {
+    html! {
+        @if let Some(app) = &event.app { (app) }
+        @if let Some(secret) = &event.secret { " secret " (secret) }
+        @if let Some(key) = &event.admin_key { "key " (key) }
+        @if let Some(client) = &event.client_id { " " span class="id" { (client) } }
+        @if let Some(message) = &event.message { " " span class="id" { (message) } }
     }
 }
 

@@ -7,7 +7,7 @@ use push_model::{app::AppKey, audience::AudienceReport, secret::Secret};
 use serde_json::Value;
 
 use super::{
-    parts::app_choice,
+    parts::{app_choice, code, notification},
     words::{counted, duration, number, plain},
 };
 use crate::draft::{Draft, HINTS, NOTIFICATION, TARGETING, curl};
@@ -64,13 +64,12 @@ fn audience_fields(apps: &[AppKey], app: &AppKey, draft: &Draft) -> Markup {
         fieldset {
             legend { "Devices" }
             div class="choices" {
-                @for (value, label) in [("all", "all"), ("targeting", "those that match"), ("clients", "these")] {
+                @for (value, label) in [("all", "All of the app"), ("targeting", "Those that match"), ("clients", "By client id")] {
                     label { input type="radio" name="audience" value=(value) checked[chosen == value]; (label) }
                 }
             }
         }
-        details open[chosen == "targeting"] {
-            summary { "Targeting" }
+        div class="targeting" {
             div class="row" {
                 @for (name, label, example) in TARGETING {
                     div class="field" {
@@ -79,14 +78,11 @@ fn audience_fields(apps: &[AppKey], app: &AppKey, draft: &Draft) -> Markup {
                     }
                 }
             }
-            p class="hint" { "Values between commas. A list that is empty does not restrict." }
+            p class="hint" { "Several values between commas. An empty field does not restrict." }
         }
-        details open[chosen == "clients"] {
-            summary { "Client ids" }
-            div class="field" {
-                label for="client_ids" { "Client ids " span class="hint" { "between commas or on lines" } }
-                textarea id="client_ids" name="client_ids" autocomplete="off" { (draft.field("client_ids")) }
-            }
+        div class="field clients" {
+            label for="client_ids" { "Client ids " span class="hint" { "between commas or on lines" } }
+            textarea id="client_ids" name="client_ids" autocomplete="off" { (draft.field("client_ids")) }
         }
     }
 }
@@ -104,24 +100,23 @@ fn content_fields(draft: &Draft) -> Markup {
     html! {
         div class="stack" {
             div class="choices" role="radiogroup" aria-label="Kind of content" {
-                label { input type="radio" name="content" value="notification" checked[!is_data]; "a notification" }
-                label { input type="radio" name="content" value="data" checked[is_data]; "data for the app" }
+                label { input type="radio" name="content" value="notification" checked[!is_data]; "A notification" }
+                label { input type="radio" name="content" value="data" checked[is_data]; "Data for the app" }
             }
-            @for (name, label) in &NOTIFICATION[..2] { (text(name, label)) }
-            details {
-                summary { "More of the notification" }
-                div class="row" {
-                    (choice(draft, "notification_type", "Kind", &[("", "system"), ("3", "with a button")]))
-                    (choice(draft, "open_type", "A tap opens", &[("", "nothing said"), ("1", "the app"), ("2", "the link")]))
-                    @for (name, label) in &NOTIFICATION[2..] { (text(name, label)) }
+            div class="stack notified" {
+                @for (name, label) in &NOTIFICATION[..2] { (text(name, label)) }
+                details open[NOTIFICATION[2..].iter().any(|(name, _)| !draft.field(name).is_empty())] {
+                    summary { "Icon, button and what a tap opens" }
+                    div class="row" {
+                        (choice(draft, "notification_type", "Kind", &[("", "Plain"), ("3", "With a button")]))
+                        (choice(draft, "open_type", "A tap opens", &[("", "Left to the app"), ("1", "The app"), ("2", "The link")]))
+                        @for (name, label) in &NOTIFICATION[2..] { (text(name, label)) }
+                    }
                 }
             }
-            details open[is_data] {
-                summary { "Data" }
-                div class="field" {
-                    label for="data" { "Data " span class="hint" { "KEY=VALUE on each line" } }
-                    textarea id="data" name="data" autocomplete="off" { (draft.field("data")) }
-                }
+            div class="field data" {
+                label for="data" { "Data " span class="hint" { "KEY=VALUE on each line" } }
+                textarea id="data" name="data" autocomplete="off" { (draft.field("data")) }
             }
         }
     }
@@ -129,13 +124,20 @@ fn content_fields(draft: &Draft) -> Markup {
 
 fn delivery_fields(draft: &Draft) -> Markup {
     html! {
-        div class="row" {
-            (choice(draft, "time_to_live", "Give up after", &[("3600", "1 hour"), ("0", "now or never"), ("600", "10 minutes"), ("86400", "1 day"), ("604800", "1 week")]))
-            (choice(draft, "priority", "Priority", &[("", "as usual"), ("normal", "normal"), ("high", "high")]))
-            @for (name, label) in HINTS {
-                div class="field" { label for=(name) { (label) } input id=(name) name=(name) value=(draft.field(name)) autocomplete="off"; }
+        div class="stack" {
+            div class="row" {
+                (choice(draft, "time_to_live", "Give up after", &[("3600", "1 hour"), ("0", "Now or never"), ("600", "10 minutes"), ("86400", "1 day"), ("604800", "1 week")]))
+                (choice(draft, "priority", "Priority", &[("", "Left to the provider"), ("normal", "Normal"), ("high", "High")]))
             }
-            div class="field" { label for="badge" { "Badge" } input id="badge" name="badge" inputmode="numeric" value=(draft.field("badge")) autocomplete="off"; }
+            details open[HINTS.iter().map(|(name, _)| *name).chain(["badge"]).any(|name| !draft.field(name).is_empty())] {
+                summary { "Hints for phones" }
+                div class="row" {
+                    @for (name, label) in HINTS {
+                        div class="field" { label for=(name) { (label) } input id=(name) name=(name) value=(draft.field(name)) autocomplete="off"; }
+                    }
+                    div class="field" { label for="badge" { "Badge" } input id="badge" name="badge" inputmode="numeric" value=(draft.field("badge")) autocomplete="off"; }
+                }
+            }
         }
     }
 }
@@ -173,9 +175,9 @@ pub(crate) fn beside(app: &AppKey, draft: &Draft, preview: &Preview, server: &st
         }
         section class="card" aria-labelledby="request" {
             h2 id="request" { "The same push as a request" }
-            pre tabindex="0" aria-label="JSON" { (serde_json::to_string_pretty(&preview.request).unwrap_or_default()) }
+            (code("JSON", &serde_json::to_string_pretty(&preview.request).unwrap_or_default()))
             p class="hint" { "With curl" }
-            pre tabindex="0" aria-label="curl" { (curl(server, app.id.as_str(), &preview.request)) }
+            (code("curl", &curl(server, app.id.as_str(), &preview.request)))
         }
     }
 }
@@ -184,12 +186,12 @@ fn audience_view(audience: &AudienceReport) -> Markup {
     let counts = &audience.counts;
     html! {
         p {
-            strong { (counted(counts.devices, "device")) }
+            strong class="large" { (counted(counts.devices, "device")) }
             @if let Some(seconds) = audience.seconds_at_pace {
                 ", " (duration(Duration::from_secs(seconds))) " at the pace of the app"
             }
         }
-        dl class="facts" {
+        dl class="facts after" {
             @for count in &counts.after_each_criterion {
                 dt { "after " (plain(count.criterion.name())) } dd { (number(count.devices)) }
             }
@@ -203,17 +205,11 @@ fn audience_view(audience: &AudienceReport) -> Markup {
 /// A picture of the notification, as a phone may show it.
 fn phone(app: &AppKey, draft: &Draft) -> Markup {
     html! {
-        div class="phone" {
-            @if draft.field("content") == "data" {
-                div class="notification" { header { span { (app.id) } span { "now" } } p { "Data for the app. Nothing is shown." } }
-            } @else {
-                div class="notification" {
-                    header { span { (app.id) } span { "now" } }
-                    strong { (or(draft.field("title"), "Title")) }
-                    p { (or(draft.field("desc"), "Text")) }
-                    @if draft.field("notification_type") == "3" { p { strong { (or(draft.field("button_text"), "Button")) } } }
-                }
-            }
+        @if draft.field("content") == "data" {
+            (notification(&app.id, "", "Data for the app. Nothing is shown.", None))
+        } @else {
+            @let button = (draft.field("notification_type") == "3").then(|| or(draft.field("button_text"), "Button"));
+            (notification(&app.id, or(draft.field("title"), "Title"), or(draft.field("desc"), "Text"), button))
         }
     }
 }
@@ -263,7 +259,7 @@ pub(crate) fn review(
         }
         section class="card" aria-labelledby="request" {
             h2 id="request" { "Request" }
-            pre tabindex="0" { (curl(server, app.id.as_str(), &preview.request)) }
+            (code("curl", &curl(server, app.id.as_str(), &preview.request)))
         }
         (test_send(app, &request))
     }

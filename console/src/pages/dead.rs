@@ -19,7 +19,7 @@ pub(crate) fn view(page: &DeadLetterPage, may_change: bool, now: UnixMillis) -> 
         p { "Messages of the queue that ended here because no worker could process them. "
             "Replay returns them to their queue once the cause is gone." }
         @if page.dead_letters.is_empty() {
-            p class="card empty" { "None." }
+            p class="card empty" { "None: every message was processed." }
         } @else {
             form method="post" action="/dead-letters" {
                 section class="card" aria-labelledby="list" {
@@ -39,7 +39,8 @@ fn table(letters: &[DeadLetterHead], may_change: bool, now: UnixMillis) -> Marku
             table {
                 thead { tr {
                     @if may_change { th { span class="sr" { "Choose" } } }
-                    th { "Reason" } th { "App" } th { "Queue" } th { "Died" } th class="number" { "Bytes" }
+                    th { "Reason" } th { "App" } th class="wide" { "Queue" } th class="number wide" { "Bytes" }
+                    th class="number" { "Died" }
                 } }
                 tbody {
                     @for letter in letters {
@@ -47,11 +48,11 @@ fn table(letters: &[DeadLetterHead], may_change: bool, now: UnixMillis) -> Marku
                             @if may_change {
                                 td { input type="checkbox" name="id" value=(letter.id) aria-label={ "Choose " (letter.id) }; }
                             }
-                            td { a href={ "/dead-letters/one?" (query([("id", letter.id.as_str())])) } { (letter.reason) } }
+                            td class="main" { a href={ "/dead-letters/one?" (query([("id", letter.id.as_str())])) } { (letter.reason) } }
                             td { @if let Some(app) = &letter.app_id { (app) } @else { "–" } }
-                            td { (letter.lane.unwrap_or("unknown")) }
-                            td class="nowrap" { @if let Some(at) = letter.died_at { (ago(at, now)) } @else { "unknown" } }
-                            td class="number" { (number(letter.bytes as u64)) }
+                            td class="wide" { (letter.lane.unwrap_or("unknown")) }
+                            td class="number wide" { (number(letter.bytes as u64)) }
+                            td class="number nowrap" { @if let Some(at) = letter.died_at { (ago(at, now)) } @else { "unknown" } }
                         }
                     }
                 }

@@ -5,7 +5,7 @@ use push_model::{app::AppKey, ledger::MessageState, report::ReportPage, time::Un
 
 use super::{
     parts::{app_choice, next_page},
-    words::{ago, number, state_tag},
+    words::{ago, cell, short, state_tag, wide_cell},
 };
 
 /// The list, with the filter above it.
@@ -29,31 +29,40 @@ pub(crate) fn view(
                     }
                 }
             }
-            button { "Show" }
+            button class="quiet" { "Show" }
         }
         section class="card" aria-labelledby="list" {
             h2 id="list" { "Newest first" }
             @if page.messages.is_empty() {
-                p class="empty" { "No messages here. " a href={ "/compose?app=" (app) } { "Send one" } "." }
+                p class="empty" {
+                    @if let Some(state) = state { "No message is " (state.name()) "." } @else {
+                        "Nothing was sent yet. " a href={ "/compose?app=" (app) } { "Compose the first push" } "."
+                    }
+                }
             } @else {
                 div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
                         thead { tr {
-                            th { "Message" } th { "Title" } th { "State" } th { "Accepted" }
-                            th class="number" { "Targeted" } th class="number" { "Sent" }
-                            th class="number" { "Failed" } th class="number" { "Pending" }
+                            th { "Message" } th { "State" } th class="number" { "Sent" }
+                            th class="number wide" { "Failed" } th class="number wide" { "Pending" }
+                            th class="number wide" { "Targeted" } th class="number" { "Accepted" }
                         } }
                         tbody {
                             @for report in &page.messages {
                                 tr {
-                                    td { a class="id" href={ "/messages/" (app) "/" (report.message_id) } { (report.message_id) } }
-                                    td { (report.title.as_deref().unwrap_or("–")) }
+                                    td class="main" {
+                                        a href={ "/messages/" (app) "/" (report.message_id) } {
+                                            @match &report.title { Some(title) => (title), None => (short(&report.message_id)) }
+                                        }
+                                        @if report.title.is_some() { span class="sub" { (short(&report.message_id)) } }
+                                    }
                                     td { (state_tag(report.state)) }
-                                    td class="nowrap" { (ago(report.accepted_at, now)) }
-                                    td class="number" { (number(report.targeted)) }
-                                    td class="number" { (number(report.outcomes.sent)) }
-                                    td class="number" { (number(report.outcomes.failed.values().sum())) }
-                                    td class="number" { (number(report.pending)) }
+                                    (cell(report.outcomes.sent))
+                                    @let failed = report.outcomes.failed.values().sum();
+                                    @for count in [failed, report.pending, report.targeted] {
+                                        (wide_cell(count))
+                                    }
+                                    td class="number nowrap" { (ago(report.accepted_at, now)) }
                                 }
                             }
                         }

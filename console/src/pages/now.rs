@@ -9,13 +9,13 @@ use push_operator::{
     status::{BroadcastView, QueueView, StatusView},
 };
 
-use super::words::{Mood, ago, counted, duration, number, percent, plain, tag};
+use super::words::{Mood, ago, cell, clock, counted, duration, number, percent, plain, short, tag};
 use crate::sampler::{Rates, Sampled};
 
-/// The page around the part that changes.
-pub(crate) fn view(sampled: &Sampled) -> Markup {
+/// The page around the part that changes. Without an app, it begins with the way to the first push.
+pub(crate) fn view(sampled: &Sampled, start: Option<&Markup>) -> Markup {
     html! {
-        h1 { "Now" }
+        @if let Some(start) = start { (start) } @else { h1 { "Now" } }
         div hx-sse:connect="/events/now" hx-swap="innerMorph" {
             (PreEscaped(&sampled.markup))
         }
@@ -47,47 +47,55 @@ pub(crate) fn changing(
             p class="note warn" role="alert" { "No worker runs: pushes are accepted and wait." }
         }
         dl class="figures" {
-            div { dt { "Devices a second" } dd { (number(rate.round() as u64)) } }
-            div { dt { "Open broadcasts" } dd { (number(status.open_broadcasts)) } }
+            (figure("Devices a second", rate.round() as u64, ""))
+            (figure("Open broadcasts", status.open_broadcasts, ""))
             @if let Some(queue) = &status.queue { (queue_figures(queue)) }
-            div { dt { "Failed within the hour" } dd { (number(failures.iter().map(|of| of.devices).sum())) } }
+            (figure("Failed, last hour", failures.iter().map(|of| of.devices).sum(), "bad"))
         }
         section class="card" aria-labelledby="broadcasts" {
             h2 id="broadcasts" { "Open broadcasts" }
             @if broadcasts.is_empty() {
-                p class="empty" { "None. A broadcast is here from its first device to its last." }
+                p class="empty" {
+                    "None is under way. " a href="/compose" { "Compose one" } ", and follow it here from its first device to its last."
+                }
             } @else {
                 (table(broadcasts, rates, now))
                 @let listed = broadcasts.len() as u64;
                 @if status.open_broadcasts > listed {
-                    p class="empty" { "And " (counted(status.open_broadcasts - listed, "more broadcast")) "." }
+                    p class="bar hint" { "And " (counted(status.open_broadcasts - listed, "more broadcast")) "." }
                 }
             }
         }
         div class="grid" {
             (programs_view(programs, now))
+            @if let Some(queue) = &status.queue { (lanes(queue)) }
             (failures_view(&failures))
         }
-        @if let Some(queue) = &status.queue { (lanes(queue)) }
-        p class="path" { "Measured at " (now) "." }
+        p class="path" { "As of " (clock(now)) "." }
     }
+}
+
+/// One of the large figures; the mood colours it unless it is zero.
+fn figure(name: &str, count: u64, mood: &str) -> Markup {
+    html! { div { dt { (name) } dd class=[(count > 0 && !mood.is_empty()).then_some(mood)] { (number(count)) } } }
 }
 
 fn programs_view(programs: &[ComponentView], now: UnixMillis) -> Markup {
     html! {
         section class="card" aria-labelledby="programs" {
             h2 id="programs" { "Programs" }
-            @if programs.is_empty() { p class="empty" { "None has made itself known." } } @else {
+            @if programs.is_empty() {
+                p class="empty" { "None has made itself known. Start an ingest and a worker on this index." }
+            } @else {
                 div class="scroll" tabindex="0" role="group" aria-labelledby="programs" {
                     table {
-                        thead { tr { th { "Program" } th { "State" } th { "Up" } th { "Version" } } }
+                        thead { tr { th { "Program" } th { "State" } th class="number" { "Up for" } } }
                         tbody {
                             @for program in programs {
                                 tr {
-                                    td { (program.kind) " " span class="hint" { (program.host) } }
+                                    td { (program.kind) span class="sub" { (program.host) ", " (program.version) } }
                                     td { (state(program)) }
-                                    td class="nowrap" { (duration(now.since(program.started_at))) }
-                                    td { (program.version) }
+                                    td class="number nowrap" { (duration(now.since(program.started_at))) }
                                 }
                             }
                         }
@@ -106,7 +114,7 @@ fn state(program: &ComponentView) -> Markup {
     };
     html! {
         (tag(mood, &plain(program.state)))
-        @if let Some(reason) = &program.reason { " " span class="hint" { (reason) } }
+        @if let Some(reason) = &program.reason { span class="sub" { (reason) } }
     }
 }
 
@@ -114,13 +122,13 @@ fn failures_view(failures: &[Failures]) -> Markup {
     html! {
         section class="card" aria-labelledby="failures" {
             h2 id="failures" { "Failures of the last hour" }
-            @if failures.is_empty() { p class="empty" { "None." } } @else {
+            @if failures.is_empty() { p class="empty" { "None. What a device does not get is here by its reason." } } @else {
                 table {
                     thead { tr { th { "Transport" } th { "Reason" } th class="number" { "Devices" } } }
                     tbody {
                         @for failure in failures {
                             tr {
-                                td { (failure.transport.as_deref().unwrap_or("–")) }
+                                td { (failure.transport.as_deref().unwrap_or("none")) }
                                 td { (plain(&failure.reason)) }
                                 td class="number" { (number(failure.devices)) }
                             }
@@ -135,11 +143,13 @@ fn failures_view(failures: &[Failures]) -> Markup {
 fn queue_figures(queue: &QueueView) -> Markup {
     let waiting: u64 = queue.lanes.iter().map(|lane| lane.ready).sum();
     html! {
-        div { dt { "Waiting in the queue" } dd { (number(waiting)) } }
-        div { dt { "Delayed" } dd { (number(queue.delayed)) } }
+        (figure("Waiting", waiting, ""))
+        (figure("Delayed", queue.delayed, ""))
         div {
             dt { "Dead letters" }
-            dd { @if queue.dead > 0 { a href="/dead-letters" { (number(queue.dead)) } } @else { "0" } }
+            dd class=[(queue.dead > 0).then_some("bad")] {
+                @if queue.dead > 0 { a href="/dead-letters" { (number(queue.dead)) } } @else { "0" }
+            }
         }
     }
 }
@@ -149,9 +159,9 @@ fn table(broadcasts: &[BroadcastView], rates: &Rates, now: UnixMillis) -> Markup
         div class="scroll" tabindex="0" role="group" aria-labelledby="broadcasts" {
             table {
                 thead { tr {
-                    th { "App" } th { "Message" } th { "Progress" } th class="number" { "Sent" }
+                    th { "Broadcast" } th { "Progress" } th class="number" { "Sent" }
                     th class="number" { "Failed" } th class="number" { "A second" }
-                    th class="number" { "Pace" } th { "Time left" } th { "Accepted" }
+                    th class="number" { "Time left" } th class="number wide" { "Accepted" }
                 } }
                 tbody { @for broadcast in broadcasts { (row(broadcast, rates, now)) } }
             }
@@ -168,24 +178,24 @@ fn row(broadcast: &BroadcastView, rates: &Rates, now: UnixMillis) -> Markup {
     let left = rate.and_then(push_operator::message::rate::RateEstimator::time_left);
     html! {
         tr id={ "b-" (broadcast.message_id) } {
-            td { (broadcast.app_id) }
-            td {
-                a class="id" href={ "/messages/" (broadcast.app_id) "/" (broadcast.message_id) } {
-                    (broadcast.message_id)
-                }
+            td class="main" {
+                a href={ "/messages/" (broadcast.app_id) "/" (broadcast.message_id) } { (broadcast.app_id) }
+                span class="sub" { (short(&broadcast.message_id)) }
             }
-            td class="nowrap" {
+            td class="progress" {
                 @let share = broadcast.progress.unwrap_or(0.0);
                 progress max="1" value=(format!("{share:.4}"))
                     aria-label={ "Progress of " (broadcast.message_id) } {}
-                (percent(share))
+                span class="hint" { (percent(share)) }
             }
-            td class="number" { (number(outcomes.map_or(0, |outcomes| outcomes.sent))) }
-            td class="number" { (number(failed)) }
-            td class="number" { (a_second.map_or_else(none, |rate| number(rate.round() as u64))) }
-            td class="number" { (broadcast.pace.map_or_else(none, |pace| number(pace.get().into()))) }
-            td class="nowrap" { (left.map_or_else(none, duration)) }
-            td class="nowrap" { @if let Some(at) = broadcast.accepted_at { (ago(at, now)) } @else { "–" } }
+            (cell(outcomes.map_or(0, |outcomes| outcomes.sent)))
+            (cell(failed))
+            td class="number" {
+                (a_second.map_or_else(none, |rate| number(rate.round() as u64)))
+                @if let Some(pace) = broadcast.pace { span class="sub nowrap" { "pace " (number(pace.get().into())) } }
+            }
+            td class="number nowrap" { (left.map_or_else(none, duration)) }
+            td class="number nowrap wide" { @if let Some(at) = broadcast.accepted_at { (ago(at, now)) } @else { "–" } }
         }
     }
 }
@@ -195,17 +205,17 @@ fn lanes(queue: &QueueView) -> Markup {
         section class="card" aria-labelledby="lanes" {
             h2 id="lanes" { "Queue" }
             table {
-                thead { tr { th { "Lane" } th class="number" { "Waiting" } th class="number" { "Workers" } th { "Oldest" } } }
+                thead { tr { th { "Lane" } th class="number" { "Waiting" } th class="number" { "Oldest" } th class="number" { "Workers" } } }
                 tbody {
                     @for lane in &queue.lanes {
                         tr {
                             td { (lane.lane) }
-                            td class="number" { (number(lane.ready)) }
-                            td class="number" { (number(lane.consumers)) }
-                            td class="nowrap" {
+                            (cell(lane.ready))
+                            td class="number nowrap" {
                                 @if lane.ready == 0 { "–" }
                                 @else { (duration(std::time::Duration::from_secs(lane.oldest_seconds))) }
                             }
+                            (cell(lane.consumers))
                         }
                     }
                 }

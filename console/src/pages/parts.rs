@@ -42,13 +42,72 @@ pub(crate) fn notice(title: &str, mood: Mood, text: &str) -> Markup {
     }
 }
 
-/// A page for a service that has no app yet.
-pub(crate) fn no_apps() -> Markup {
+/// The way to the first push, for a service that has no app yet.
+pub(crate) fn no_apps(title: &str, may_make: bool) -> Markup {
     html! {
-        h1 { "No app yet" }
-        p { "Pushes belong to an app. Make the first one:" }
-        pre { "pushctl app create news --save" }
-        p { "or on the page " a href="/apps" { "Apps" } "." }
+        h1 { (title) }
+        section class="card" aria-labelledby="start" {
+            h2 id="start" { "Start here: there is no app yet" }
+            ol class="steps" {
+                li {
+                    "Make an app. Pushes, devices and secrets belong to one."
+                    @if may_make { (make_app("news")) } @else {
+                        " Your key may not; an administrator of the service does, or "
+                        code { "pushctl app create news" } "."
+                    }
+                }
+                li { "Let this browser be its first device, and send it a push." }
+                li { "Send from your backend, with the secret of the app." }
+            }
+        }
+    }
+}
+
+/// The form that makes an app.
+pub(crate) fn make_app(suggested: &str) -> Markup {
+    html! {
+        form class="filter" method="post" action="/apps" {
+            div class="field" {
+                label for="app_id" { "App ID" }
+                input id="app_id" name="app_id" value=(suggested) required maxlength="64" pattern="[A-Za-z0-9_.\\-]+"
+                    autocomplete="off" placeholder="news" title="1 to 64 of A-Z a-z 0-9 _ . -, but not . or ..";
+            }
+            button { "Make the app" }
+        }
+    }
+}
+
+/// Text for a machine, with a button that copies it where the browser can.
+pub(crate) fn code(label: &str, text: &str) -> Markup {
+    html! {
+        div class="code" {
+            pre tabindex="0" aria-label=(label) { (text) }
+            button class="quiet small" type="button" data-copy hidden { "Copy" }
+        }
+    }
+}
+
+/// A notification as a phone may show it.
+pub(crate) fn notification(app: &AppId, title: &str, text: &str, button: Option<&str>) -> Markup {
+    html! {
+        div class="phone" {
+            div class="notification" {
+                header { span { (app) } span { "now" } }
+                @if !title.is_empty() { strong { (title) } }
+                p { (text) }
+                @if let Some(button) = button { p { strong { (button) } } }
+            }
+        }
+    }
+}
+
+/// A button that opens another one, which does it: for what must be quick, and not by mistake.
+pub(crate) fn confirm_by(open: &str, action: &str, done: &str) -> Markup {
+    html! {
+        details {
+            summary class="button danger" { (open) }
+            form method="post" action=(action) { button class="danger" { (done) } }
+        }
     }
 }
 

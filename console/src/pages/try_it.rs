@@ -11,30 +11,35 @@ pub(crate) fn view(apps: &[AppKey], app: &AppKey, missing: Option<&str>) -> Mark
     html! {
         h1 { "Try it here" }
         p { "This browser becomes a device of the app, over MQTT, until the page is closed. "
-            "Then send a push to it, from here or from anywhere." }
+            "What is sent to it, from here or from anywhere, appears below." }
         div class="grid" {
             section class="card" aria-labelledby="device" {
-                h2 id="device" { "This browser" }
+                h2 id="device" { "1. Connect this browser" }
                 form id="try-it" class="stack" data-script=(assets::path("try-it.js")) {
                     (app_choice(apps, Some(app)))
-                    div class="actions" { button disabled[missing.is_some()] { "Connect this browser" } }
+                    div class="actions" { button disabled[missing.is_some()] { "Connect" } }
+                    p id="connection" class={ "note" (missing.map_or("", |_| " warn")) } role="status" { (missing.unwrap_or("Not connected.")) }
                 }
-                p id="connection" class={ "note" (missing.map_or("", |_| " warn")) } role="status" { (missing.unwrap_or("Not connected.")) }
                 noscript { p class="note warn" { "This page needs JavaScript: here the browser itself is the device." } }
             }
             section class="card" aria-labelledby="send" {
-                h2 id="send" { "Send to it" }
+                h2 id="send" { "2. Send it a push" }
                 form id="try-send" class="stack" {
-                    div class="field" { label for="title" { "Title" } input id="title" name="title" value="Hello" maxlength="120" required; }
-                    div class="field" { label for="desc" { "Text" } input id="desc" name="desc" value="Sent from the console" maxlength="240"; }
-                    div class="actions" { button disabled { "Send a push" } a class="button quiet" href="/compose" { "Compose a real one" } }
+                    div class="row" {
+                        div class="field" { label for="title" { "Title" } input id="title" name="title" value="Hello" maxlength="120" required; }
+                        div class="field" { label for="desc" { "Text" } input id="desc" name="desc" value="Sent from the console" maxlength="240"; }
+                    }
+                    div class="actions" {
+                        button disabled { "Send" }
+                        a class="button quiet" href={ "/compose?app=" (app) } { "Compose a real one" }
+                    }
                 }
             }
         }
         section class="card" aria-labelledby="received" {
-            h2 id="received" { "Received" }
+            h2 id="received" { "3. Received" }
             ol id="messages" class="received" aria-live="polite" {}
-            p id="none" class="empty" { "Nothing yet." }
+            p class="empty" { "Nothing yet: connect, then send." }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use push_model::{ledger::MessageState, time::UnixMillis};
+use push_model::{ids::MessageId, ledger::MessageState, time::UnixMillis};
 
 /// Writes a count with separators between thousands: `1,000,000`.
 pub(crate) fn number(count: u64) -> String {
@@ -40,6 +40,23 @@ pub(crate) fn duration(length: Duration) -> String {
     }
 }
 
+/// Writes the time of day to the second: `07:06:32 UTC`.
+pub(crate) fn clock(at: UnixMillis) -> Markup {
+    let text = at.to_string();
+    html! { time datetime=(text) { (text.get(11..19).unwrap_or(&text)) " UTC" } }
+}
+
+/// Shortens a message id to its ends, of which the last one tells messages of the same minute apart.
+pub(crate) fn short(id: &MessageId) -> Markup {
+    let text = id.to_string();
+    let ends = text.get(..8).zip(text.get(text.len().saturating_sub(8)..));
+    html! {
+        span class="id" title=(text) {
+            @if let Some((first, last)) = ends { (first) "…" (last) } @else { (text) }
+        }
+    }
+}
+
 /// Writes a time as `3 min ago`, with the time itself for machines and as a tooltip.
 pub(crate) fn ago(at: UnixMillis, now: UnixMillis) -> Markup {
     let text = match now.since(at) {
@@ -68,6 +85,13 @@ pub(crate) fn plain(name: &str) -> String {
     name.replace('_', " ")
 }
 
+/// Returns the same as the head of a column: `Os version`.
+pub(crate) fn heading(name: &str) -> String {
+    let plain = plain(name);
+    let mut letters = plain.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
 /// The mood of a mark, which chooses its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
@@ -86,6 +110,16 @@ impl Mood {
             Self::Bad => "bad",
         }
     }
+}
+
+/// A cell with a count; a zero steps back.
+pub(crate) fn cell(count: u64) -> Markup {
+    html! { td.number.zero[count == 0] { (number(count)) } }
+}
+
+/// The same, where the screen is wide enough.
+pub(crate) fn wide_cell(count: u64) -> Markup {
+    html! { td.number.wide.zero[count == 0] { (number(count)) } }
 }
 
 /// A coloured mark of one or two words.

@@ -42,7 +42,7 @@ pub(super) async fn form(
 ) -> Page {
     let draft = Draft::new(fields);
     let Some((apps, app)) = desk.chosen(&visitor, Some(draft.field("app"))).await? else {
-        return Ok(visitor.page("Compose", Section::Compose, &pages::parts::no_apps()));
+        return Ok(visitor.start("Compose", Section::Compose));
     };
     let preview = Preview { request: draft.request(), ..Preview::default() };
     let content = view(&apps, &app, &draft, &preview, &desk.server);

@@ -11,7 +11,7 @@ use axum::{
 use push_model::admin_key::{KeyDigest, Role};
 use tokio::time::Instant;
 
-use super::{Desk, MUTATIONS, error::Failure};
+use super::{Desk, EVENTS, MUTATIONS, error::Failure};
 use crate::{
     access::Caller,
     names::Names,
@@ -111,8 +111,9 @@ pub(super) async fn signed_in(
     let cookie = desk.cookie_of(request.headers());
     let token = cookie.token(request.headers()).map(str::to_owned);
     let peer = request.extensions().get::<ClientAddress>().map(|client| client.0);
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let visitor = match (&token, peer) {
-        (Some(token), Some(peer)) => match desk.visitor(token, peer).await {
+        (Some(token), Some(peer)) => match desk.visitor(token, peer, path == EVENTS).await {
             Ok(visitor) => visitor,
             Err(failure) => return failure.into_response(),
         },
@@ -120,7 +121,6 @@ pub(super) async fn signed_in(
     };
     let Some(visitor) = visitor else { return sign_in_first(&request) };
     if !is_reading(request.method()) {
-        let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
         let needed = MUTATIONS.iter().find(|of| of.0 == path).map_or(Role::Admin, |of| of.1);
         if !visitor.may(needed) {
             let text = format!("This needs the role {needed}; yours is {}.", visitor.role());
@@ -149,14 +149,22 @@ fn sign_in_first(request: &Request) -> Response {
 }
 
 impl Desk {
-    /// Returns who has this session.
-    async fn visitor(&self, token: &str, peer: IpAddr) -> Result<Option<Caller>, Failure> {
+    /// Returns who has this session. What follows events shares its look at a key with others.
+    async fn visitor(
+        &self,
+        token: &str,
+        peer: IpAddr,
+        is_following: bool,
+    ) -> Result<Option<Caller>, Failure> {
         let Some(holder) = self.sessions.holder(token, Instant::now()) else { return Ok(None) };
         let access = &self.core.access;
         match holder {
             Holder::Terminal => Ok(Some(access.of_terminal(peer))),
             Holder::Key(digest) => {
-                let caller = access.resume(&digest, peer).await?;
+                let caller = match is_following {
+                    true => access.resume_follower(&digest, peer).await?,
+                    false => access.resume(&digest, peer).await?,
+                };
                 if caller.is_none() {
                     self.sessions.end(token);
                 }

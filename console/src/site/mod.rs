@@ -39,6 +39,8 @@ use crate::{Mqtt, assets, core::Core, names::Names, sampler::Sampler, sessions::
 /// The longest form, in bytes: a thousand client ids of the longest kind, percent-encoded.
 pub(crate) const LONGEST_FORM: usize = 512 * 1024;
 
+/// The path of the events of the page "Now".
+pub(crate) const EVENTS: &str = "/events/now";
 /// The most streams of events. There is room for other connections beside them.
 pub(crate) const STREAMS: usize = 192;
 /// The number of pushes of which the form is remembered.
@@ -92,7 +94,7 @@ pub(crate) const MUTATIONS: [(&str, Role); 19] = [
 pub(crate) fn router(desk: Arc<Desk>) -> Router {
     let pages = Router::new()
         .route("/", get(reading::now))
-        .route("/events/now", get(reading::events))
+        .route(EVENTS, get(reading::events))
         .route("/messages", get(reading::messages))
         .route("/messages/{app}", get(reading::messages_of))
         .route("/messages/{app}/{id}", get(reading::message))

@@ -4,14 +4,12 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
+    body::Body,
     extract::{Path, Query, State},
-    http::StatusCode,
-    response::{
-        IntoResponse, Redirect, Response,
-        sse::{Event, KeepAlive, Sse},
-    },
+    http::{StatusCode, header},
+    response::{IntoResponse, Redirect, Response},
 };
-use futures::stream::{self, Stream};
+use futures::stream;
 use maud::Markup;
 use push_model::{
     admin_key::Role,
@@ -114,14 +112,28 @@ impl Desk {
     }
 }
 
+impl Caller {
+    /// Returns true if they may make apps.
+    pub(super) fn may_make_apps(&self) -> bool {
+        self.may(Role::Admin) && self.app().is_none()
+    }
+
+    /// The page in place of one that needs an app, while there is none.
+    pub(super) fn start(&self, title: &str, section: Section) -> Markup {
+        self.page(title, section, &pages::parts::no_apps(title, self.may_make_apps()))
+    }
+}
+
 pub(super) async fn now(State(desk): State<Arc<Desk>>, Extension(visitor): Who) -> Page {
     if let Some(only) = visitor.app() {
         let text = format!("Your key is for {}: see its messages.", only.id);
         let content = pages::parts::notice("Now", pages::words::Mood::Plain, &text);
         return Ok(visitor.page("Now", Section::Now, &content));
     }
+    let is_empty = desk.apps(&visitor).await?.is_empty();
+    let start = is_empty.then(|| pages::parts::no_apps("Now", visitor.may_make_apps()));
     let sampled = desk.sampler.fresh().await;
-    Ok(visitor.page("Now", Section::Now, &pages::now::view(&sampled)))
+    Ok(visitor.page("Now", Section::Now, &pages::now::view(&sampled, start.as_ref())))
 }
 
 /// The changing part of the page "Now", whenever it changes. Ends when the program stops, and after
@@ -129,7 +141,7 @@ pub(super) async fn now(State(desk): State<Arc<Desk>>, Extension(visitor): Who) 
 pub(super) async fn events(
     State(desk): State<Arc<Desk>>,
     Extension(visitor): Who,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+) -> Result<Response, Failure> {
     visitor.sees_all()?;
     let full = |_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "Too many pages follow this one.");
     let permit = Arc::clone(&desk.streams).try_acquire_owned().map_err(full)?;
@@ -141,10 +153,10 @@ pub(super) async fn events(
             () = stop.cancelled() => return None,
             () = sleep_until(end) => return None,
         }
-        let markup = looks.borrow_and_update().markup.clone();
-        Some((Ok(Event::default().data(markup)), (looks, stop, permit, end)))
+        let event = looks.borrow_and_update().event.clone();
+        Some((Ok::<_, Infallible>(event), (looks, stop, permit, end)))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
 }
 
 pub(super) async fn messages(
@@ -153,7 +165,7 @@ pub(super) async fn messages(
     Query(query): Query<ListQuery>,
 ) -> Page {
     let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
-        return Ok(visitor.page("Messages", Section::Messages, &pages::parts::no_apps()));
+        return Ok(visitor.start("Messages", Section::Messages));
     };
     let state = query.state.as_deref().and_then(MessageState::of_name);
     let cursor = query.cursor.as_deref();
@@ -208,7 +220,7 @@ pub(super) async fn funnel(
     Path((app, id)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let (_, view) = desk.message(&visitor, &app, &id).await?;
-    if !pages::message::is_open(view.report.state) {
+    if !pages::message::is_changing(&view.report) {
         return Ok([("hx-refresh", "true")].into_response());
     }
     Ok(pages::message::funnel(&view, UnixMillis::now()).into_response())
@@ -220,8 +232,7 @@ pub(super) async fn devices(
     Query(query): Query<ListQuery>,
 ) -> Result<Response, Failure> {
     let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
-        let page = visitor.page("Devices", Section::Devices, &pages::parts::no_apps());
-        return Ok(page.into_response());
+        return Ok(visitor.start("Devices", Section::Devices).into_response());
     };
     if let Some(client) = query.client.as_deref().map(str::trim).filter(|client| !client.is_empty())
     {
@@ -289,8 +300,7 @@ pub(super) async fn apps(State(desk): State<Arc<Desk>>, Extension(visitor): Who)
     for app in desk.apps(&visitor).await? {
         views.push(apps_of::show(&*desk.core.parts.stores.index, &app.app_id).await?.app);
     }
-    let may_make = visitor.may(Role::Admin) && visitor.app().is_none();
-    let content = pages::apps::list(&views, may_make, UnixMillis::now());
+    let content = pages::apps::list(&views, visitor.may_make_apps(), UnixMillis::now());
     Ok(visitor.page("Apps", Section::Apps, &content))
 }
 

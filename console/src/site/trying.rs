@@ -40,8 +40,7 @@ pub(super) async fn form(
     Query(query): Query<ListQuery>,
 ) -> Result<Response, Failure> {
     let Some((apps, app)) = desk.chosen(&visitor, query.app.as_deref()).await? else {
-        let page = visitor.page("Try it here", Section::TryIt, &pages::parts::no_apps());
-        return Ok(page.into_response());
+        return Ok(visitor.start("Try it here", Section::TryIt).into_response());
     };
     let missing = desk.mqtt.is_none().then_some(NO_WAY);
     let content = pages::try_it::view(&apps, &app, missing);

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use futures::FutureExt;
 
 use self::{
-    delivery::{fanout, isolation, mqtt, named, phones, settled, tenants, transports},
+    delivery::{fanout, isolation, mqtt, named, phones, settled, tenants, transports, viewers},
     index::{import, targeting},
     ingest::{batch, latency, registrations, throughput},
 };
@@ -54,6 +54,8 @@ pub(crate) enum Benchmark {
     Fairness,
     /// One-device pushes while another app does its worst
     Tenants,
+    /// One-device pushes, and requests to the stores, while many watch the console
+    Viewers,
     /// A broadcast while one of two transports is slow, silent or dead
     Transports,
     /// Broadcasts over FCM and Web Push
@@ -79,6 +81,7 @@ impl Benchmark {
             Self::Isolation => "isolation",
             Self::Fairness => "fairness",
             Self::Tenants => "tenants",
+            Self::Viewers => "viewers",
             Self::Transports => "transports",
             Self::Phones => "phones",
             Self::Memory => "memory",
@@ -101,6 +104,7 @@ impl Benchmark {
             Self::Isolation => isolation::one_device(env).await,
             Self::Fairness => isolation::other_app(env).await,
             Self::Tenants => tenants::run(env).await,
+            Self::Viewers => viewers::run(env).await,
             Self::Transports => transports::run(env).await,
             Self::Phones => phones::run(env).await,
             Self::Memory => fanout::memory(env).await,

@@ -8,6 +8,7 @@
 //! - `phone_provider`: a server that plays FCM or a Web Push service
 //! - `mqtt_device`: MQTT devices that receive; `embedded_broker`: the broker of `pushctl
 //!   standalone` for them
+//! - `viewers`: people who watch the console
 
 pub(crate) mod attacks;
 pub(crate) mod broadcasts;
@@ -17,6 +18,7 @@ pub(crate) mod paced;
 pub(crate) mod phone_provider;
 pub(crate) mod producer;
 pub(crate) mod pushes;
+pub(crate) mod viewers;
 pub(crate) mod wrk;
 
 pub(crate) use self::producer::Producer;

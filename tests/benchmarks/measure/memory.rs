@@ -1,15 +1,25 @@
-//! Memory of Redis and of programs.
+//! Memory of Redis and of programs, and the commands of Redis.
 
 use anyhow::Context as _;
 use push_tests::servers::Redis;
 
 /// Bytes that Redis has allocated for its data.
 pub(crate) async fn used_memory(redis: &Redis) -> anyhow::Result<u64> {
+    info(redis, "memory", "used_memory").await
+}
+
+/// The commands that Redis has processed since its start.
+pub(crate) async fn commands(redis: &Redis) -> anyhow::Result<u64> {
+    info(redis, "stats", "total_commands_processed").await
+}
+
+/// A field of a section of INFO.
+async fn info(redis: &Redis, section: &str, field: &str) -> anyhow::Result<u64> {
     let client = redis::Client::open(redis.url())?;
     let mut connection = client.get_multiplexed_async_connection().await?;
     let info: redis::InfoDict =
-        redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
-    info.get("used_memory").context("Redis does not tell its memory")
+        redis::cmd("INFO").arg(section).query_async(&mut connection).await?;
+    info.get(field).with_context(|| format!("Redis does not tell {field}"))
 }
 
 /// The peak resident memory of a process, in megabytes; `None` where the system does not tell.
