@@ -13,12 +13,14 @@
 //! - `recent_keys`: the bodies that its idempotency keys were used for lately;
 //! - `usage_leaks`: what counts as waiting though it does not;
 //! - `recalls`: how many recalls of it may be in work;
+//! - `counters`: limits on how often each of many callers may do something;
 //! - `gcra`: the rule and the counter of limits on how often something may happen;
 //! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
 
 mod activity;
 mod cache;
 mod carriers;
+mod counters;
 mod counts;
 mod device_usage;
 mod directory;
@@ -33,9 +35,10 @@ mod recent_keys;
 mod usage_leaks;
 
 pub(crate) use self::{
+    counters::Counters,
     device_usage::{COUNT_PAUSE, DevicePlace},
     entry::CachedApp,
-    logins::{Caller, Logins},
+    logins::{Caller, Logins, app_id},
     message_quotas::{MessagePlaces, MessageUsage},
     recalls::RecallPermit,
     recent_keys::RecentKeys,

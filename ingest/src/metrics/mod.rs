@@ -19,7 +19,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use push_boot::metrics::{ByApp, Histogram};
-use push_index::AttributeSet;
+use push_index::Absent;
 use push_model::{attributes::Attribute, ids::AppId};
 
 use self::{
@@ -33,6 +33,11 @@ pub(crate) use self::{
     untrusted_proxies::ProxyClaim,
 };
 use crate::route::Route;
+
+/// The label of attributes that apps declare.
+const OWN_ATTRIBUTES: &str = "custom";
+/// The label of topics.
+const TOPICS: &str = "topics";
 
 /// The number of apps that have metrics of their own if no setting says it.
 const DEFAULT_APPS: usize = 100;
@@ -198,7 +203,7 @@ impl Metrics {
         registry.register("turned_away", help, self.turned_away.clone());
         let help = "Idle connections closed to make room for others";
         registry.register("evicted", help, self.evicted.clone());
-        let help = "Attributes stored as absent because the app's dictionaries had no room";
+        let help = "Attributes and topics stored as absent because the app's dictionaries had no room";
         registry.register("absent_attributes", help, self.absent_attributes.clone());
     }
 
@@ -227,11 +232,16 @@ impl Metrics {
         self.apps.of(app)
     }
 
-    /// Counts attributes of a device that were stored as absent.
-    pub(crate) fn absent(&self, attributes: AttributeSet) {
-        for attribute in attributes.iter() {
-            let label = AbsentAttribute { attribute: attribute.name() };
-            self.absent_attributes.get_or_create(&label).inc();
+    /// Counts attributes and topics of a device that were stored as absent.
+    pub(crate) fn absent(&self, absent: &Absent) {
+        let built_in = absent.attributes.iter().map(|attribute| (attribute.name(), 1));
+        for (attribute, count) in built_in.chain([
+            (OWN_ATTRIBUTES, absent.custom.len()),
+            (TOPICS, absent.topics),
+        ]) {
+            let label = AbsentAttribute { attribute };
+            let count = u64::try_from(count).unwrap_or(u64::MAX);
+            self.absent_attributes.get_or_create(&label).inc_by(count);
         }
     }
 
@@ -241,9 +251,9 @@ impl Metrics {
         self.push_seconds.observe_time(took);
     }
 
-    /// Counts the answers to pushes that came in a request with many pushes.
-    pub(crate) fn answered_lines(&self, status: u32, lines: usize) {
-        let answer = Answer { call: Route::BATCH_LINE, status };
+    /// Counts the answers to lines of a request; `call` is the name of a line.
+    pub(crate) fn answered_lines(&self, call: &'static str, status: u32, lines: usize) {
+        let answer = Answer { call, status };
         self.answers.get_or_create(&answer).inc_by(u64::try_from(lines).unwrap_or(u64::MAX));
     }
 
@@ -283,8 +293,9 @@ impl Metrics {
 
 fn absent_attributes() -> Family<AbsentAttribute, Counter> {
     let family = Family::default();
-    for attribute in Attribute::ALL {
-        Family::get_or_create_owned(&family, &AbsentAttribute { attribute: attribute.name() });
+    for attribute in Attribute::ALL.map(Attribute::name).into_iter().chain([OWN_ATTRIBUTES, TOPICS])
+    {
+        Family::get_or_create_owned(&family, &AbsentAttribute { attribute });
     }
     family
 }
