@@ -158,11 +158,7 @@ impl Handlers {
                 dictionaries_full: FullDictionaries::default(),
                 metrics: Arc::clone(&metrics),
                 random: SystemRandom::new(),
-                calls: Counters::new(
-                    CALL_COUNTERS,
-                    NonZeroU32::new(DEVICE_CALLS),
-                    Instant::now(),
-                ),
+                calls: Counters::new(CALL_COUNTERS, NonZeroU32::new(DEVICE_CALLS), Instant::now()),
             },
             users: UserHandler { logins: Arc::clone(&logins), index: Arc::clone(&index) },
             messages: MessageHandler {

@@ -180,7 +180,8 @@ mod tests {
     fn a_message_that_no_transport_carries_is_illegal_and_says_by_how_much() {
         let body = notification(5_000);
         let carriers = [TransportKind::Fcm, TransportKind::Webpush];
-        let Err(Rejection::MessageIllegal(problem)) = check(&payload(&body), None, &carriers) else {
+        let Err(Rejection::MessageIllegal(problem)) = check(&payload(&body), None, &carriers)
+        else {
             panic!("neither carries it");
         };
         assert!(

@@ -135,7 +135,8 @@ impl Reader<'_> {
 
     /// Finds the attribute with this name.
     fn tested(&self, name: &str, path: &str) -> Result<Tested<'_>, Rejection> {
-        if let Some(attribute) = Attribute::ALL.into_iter().find(|built_in| built_in.name() == name) {
+        if let Some(attribute) = Attribute::ALL.into_iter().find(|built_in| built_in.name() == name)
+        {
             return Ok(Tested::BuiltIn(attribute));
         }
         if let Some(declared) = self.declared.find(name) {

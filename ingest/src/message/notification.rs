@@ -69,7 +69,9 @@ impl<'a> NotificationFields<'a> {
         };
         if is_empty(self.title.as_ref()) && is_empty(self.desc.as_ref()) {
             notes.note(match self.localized {
-                None => "the notification has neither title nor desc, so a device has no text to show",
+                None => {
+                    "the notification has neither title nor desc, so a device has no text to show"
+                }
                 Some(_) => {
                     "the notification has neither title nor desc, so a device of a language that \
                      notification.localized lacks has no text to show"

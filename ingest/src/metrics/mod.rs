@@ -203,7 +203,8 @@ impl Metrics {
         registry.register("turned_away", help, self.turned_away.clone());
         let help = "Idle connections closed to make room for others";
         registry.register("evicted", help, self.evicted.clone());
-        let help = "Attributes and topics stored as absent because the app's dictionaries had no room";
+        let help =
+            "Attributes and topics stored as absent because the app's dictionaries had no room";
         registry.register("absent_attributes", help, self.absent_attributes.clone());
     }
 
@@ -235,10 +236,9 @@ impl Metrics {
     /// Counts attributes and topics of a device that were stored as absent.
     pub(crate) fn absent(&self, absent: &Absent) {
         let built_in = absent.attributes.iter().map(|attribute| (attribute.name(), 1));
-        for (attribute, count) in built_in.chain([
-            (OWN_ATTRIBUTES, absent.custom.len()),
-            (TOPICS, absent.topics),
-        ]) {
+        for (attribute, count) in
+            built_in.chain([(OWN_ATTRIBUTES, absent.custom.len()), (TOPICS, absent.topics)])
+        {
             let label = AbsentAttribute { attribute };
             let count = u64::try_from(count).unwrap_or(u64::MAX);
             self.absent_attributes.get_or_create(&label).inc_by(count);

@@ -44,7 +44,10 @@ pub(super) struct Removed<'a> {
 }
 
 /// Returns what to say of the parts of a profile that cannot be stored.
-pub(super) fn profile_warnings(warnings: &[ProfileWarning], declared: &Declarations) -> Vec<String> {
+pub(super) fn profile_warnings(
+    warnings: &[ProfileWarning],
+    declared: &Declarations,
+) -> Vec<String> {
     let texts = warnings.iter().map(|warning| match warning {
         ProfileWarning::Undeclared(name) => undeclared(name, declared),
         other => other.to_string(),

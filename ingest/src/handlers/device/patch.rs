@@ -159,7 +159,8 @@ impl DeviceHandler {
             None => (count, None),
         };
         let (app, declared) = (caller.key(), &cached.app.attributes);
-        let mut work = Work { handler: self, app: &app, declared, answers: Vec::new(), failure: None };
+        let mut work =
+            Work { handler: self, app: &app, declared, answers: Vec::new(), failure: None };
         let mut lines = lines(&bytes).take(allowed).peekable();
         while lines.peek().is_some() {
             work.change(next_portion(&mut lines), head.is_strict()).await;

@@ -2,6 +2,8 @@
 //!
 //! - `carrier`: a transport, or a lane of one, for which broadcasts have partitions of their own
 //! - `draft`: the JSON of a registration or an import, and its check
+//! - `profile_draft`: the JSON of a profile in a registration or a change, and its check
+//! - `shown`: the JSON of a device with its profile
 //! - `subscription`: the stored form of a Web Push subscription
 //! - `transport_kind`: what reaches a device
 

@@ -285,7 +285,8 @@ mod tests {
     #[test]
     fn a_registration_changes_of_its_profile_what_it_names() {
         assert!(put(r#"{"country":"CN","attributes":null}"#).unwrap().change.keeps_all());
-        let all = put(r#"{"attributes":{"plan":" pro ","level":null},"topics":[],"user_id":"u@1"}"#);
+        let all =
+            put(r#"{"attributes":{"plan":" pro ","level":null},"topics":[],"user_id":"u@1"}"#);
         let change = ProfileChange {
             custom: CustomChange::Replace(vec![(CustomId(1), "pro".into())]),
             topics: TopicsChange::Replace(Vec::new()),
@@ -312,15 +313,17 @@ mod tests {
 
     #[test]
     fn what_cannot_be_stored_is_left_out_with_a_warning_and_a_bad_user_is_refused() {
-        let checked = put(
-            r#"{"attributes":{"plam":"pro","level":"7","plan":[[1]]},"topics":["a b","f1"]}"#,
-        );
+        let checked =
+            put(r#"{"attributes":{"plam":"pro","level":"7","plan":[[1]]},"topics":["a b","f1"]}"#);
         let checked = checked.unwrap();
         assert_eq!(checked.change.custom, CustomChange::Replace(Vec::new()));
         assert_eq!(checked.change.topics, TopicsChange::Replace(vec!["f1".parse().unwrap()]));
         let told = warnings(&checked);
         assert_eq!(told.len(), 4, "{told:?}");
-        assert_eq!(told[0], "attributes.level must be a number, like 7 or 0.5; it is stored as absent");
+        assert_eq!(
+            told[0],
+            "attributes.level must be a number, like 7 or 0.5; it is stored as absent"
+        );
         assert!(told[1].starts_with("attributes.plam: the app declares no attribute"), "{told:?}");
         assert!(told[3].starts_with("topics[0] must be 1 to 64 characters of "), "{told:?}");
         assert_eq!(put(r#"{"user_id":"a b"}"#).unwrap_err().field, "user_id");
