@@ -14,7 +14,8 @@
 //! Handlers: `push`, `push_batch`, `audience`, `device`, `user`, `message` (report, list and recall), and
 //! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is
 //! files, `openapi.json` and `openapi/` beside `src`, and needs no handler. The handlers share `idempotency`,
-//! `lines`, `list_query`, `other_call`, `request_span`, `sequence`, `size`, `usage_sync` and `user_devices`. `login_report` and
+//! `lines`, `list_query`, `other_call`, `request_span`, `sequence`, `size`, `unknown_topics`, `usage_sync`
+//! and `user_devices`. `login_report` and
 //! `full_dictionaries` report at intervals what would be too much for each request.
 
 mod audience;
@@ -32,6 +33,7 @@ mod push_batch;
 mod request_span;
 mod sequence;
 mod size;
+mod unknown_topics;
 mod usage_sync;
 mod user;
 mod user_devices;

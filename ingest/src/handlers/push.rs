@@ -20,6 +20,7 @@ use super::{
     media_type::JSON,
     sequence::Sequence,
     size,
+    unknown_topics::{self, names_topics},
     usage_sync::UsageSync,
     user_devices::UserDevices,
 };
@@ -177,6 +178,10 @@ impl PushHandler {
         if !push.wanted.users.is_empty() {
             // Boxed: few pushes name users.
             Box::pin(self.add_user_devices(caller, &mut push, &mut memory)).await?;
+        }
+        if names_topics(&push) {
+            let (index, app) = (&self.usage.index, caller.key());
+            Box::pin(unknown_topics::note(index, &app, &mut [&mut push])).await;
         }
         let carriers = self.carriers(cached, body.len()).await;
         let push = ReadPush { push, id, has_key: key.is_some(), carriers };

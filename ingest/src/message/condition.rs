@@ -72,10 +72,13 @@ impl Condition<'_> {
         match self.kind.ok_or_else(|| required("condition.type"))? {
             WholeNumber(0) => {
                 refuse_unused_filter(self.targeting)?;
-                Ok(match self.sample.map(read_sample).transpose()?.flatten() {
-                    None => Audience::All.into(),
-                    sample => Targeting { sample, ..Targeting::all_devices() }.into(),
-                })
+                let sample = self.sample.map(read_sample).transpose()?.flatten();
+                if sample.is_none() {
+                    return Ok(Audience::All.into());
+                }
+                let mut targeting = Targeting::all_devices();
+                targeting.sample = sample;
+                Ok(targeting.into())
             }
             WholeNumber(1) => {
                 let raw = self.targeting.ok_or_else(|| {

@@ -14,6 +14,7 @@ use crate::{
         lines::{lines, next_portion},
         push::{CheckOutcome, CheckedPush, PushHandler, ReadPush},
         size,
+        unknown_topics::{self, names_topics},
         user_devices::UserDevices,
     },
     message::Push,
@@ -67,6 +68,12 @@ impl PushHandler {
             let mut read: Vec<_> = next_portion(&mut lines).map(read).collect();
             if read.iter().flatten().any(|line| !line.push.wanted.users.is_empty()) {
                 Box::pin(self.add_users_of_lines(caller, &mut read, memory)).await;
+            }
+            if read.iter().flatten().any(|line| names_topics(&line.push)) {
+                let mut pushes: Vec<_> =
+                    read.iter_mut().flatten().map(|line| &mut line.push).collect();
+                let (index, app) = (&self.usage.index, caller.key());
+                Box::pin(unknown_topics::note(index, &app, &mut pushes)).await;
             }
             let keyed = read.iter().flatten().filter(|line| line.has_key).map(|line| line.id);
             let keyed: Vec<MessageId> = keyed.collect();
