@@ -61,9 +61,10 @@ impl UserHandler {
         let (cached, user, rate) = self.authenticate(resource, head).await?;
         let app = AppKey::from(&cached.app);
         let clients = self.clients(&app, &user).await?;
-        let found = stream::iter(&clients).map(|client| {
-            let device = self.index.index.device(&app, client);
-            self.index.ask(Subject::device(&app.id, client), device)
+        let (index, key) = (&self.index, &app);
+        let found = stream::iter(clients).map(move |client| async move {
+            let device = index.index.device(key, &client);
+            index.ask(Subject::device(&key.id, &client), device).await
         });
         let found: Vec<Option<Device>> = found.buffered(AT_ONCE).try_collect().await?;
         let of_user = |device: &Device| device.profile.user_id.as_ref() == Some(&user);
@@ -97,9 +98,10 @@ impl UserHandler {
                 client_ids.dedup();
                 return success(&Removed { user_id: &user, client_ids }, rate);
             }
-            let removals = stream::iter(clients).map(|client| async {
-                let removal = self.index.index.remove_device(&app, &client);
-                let removed = self.index.ask(Subject::device(&app.id, &client), removal).await?;
+            let (index, key) = (&self.index, &app);
+            let removals = stream::iter(clients).map(move |client| async move {
+                let removal = index.index.remove_device(key, &client);
+                let removed = index.ask(Subject::device(&key.id, &client), removal).await?;
                 Ok::<_, Rejection>(removed.then_some(client))
             });
             let removed: Vec<_> = removals.buffer_unordered(AT_ONCE).try_collect().await?;

@@ -159,14 +159,17 @@ impl DeviceHandler {
             None => (count, None),
         };
         let (app, declared) = (caller.key(), &cached.app.attributes);
-        let mut work =
-            Work { handler: self, app: &app, declared, answers: Vec::new(), failure: None };
-        let mut lines = lines(&bytes).take(allowed).peekable();
-        while lines.peek().is_some() {
-            work.change(next_portion(&mut lines), head.is_strict()).await;
-            tokio::task::yield_now().await;
-        }
-        let Work { mut answers, failure, .. } = work;
+        let (mut answers, failure) = {
+            let (answers, failure) = (Vec::with_capacity(count), None);
+            let mut work = Work { handler: self, app: &app, declared, answers, failure };
+            let mut lines = lines(&bytes).take(allowed).peekable();
+            while lines.peek().is_some() {
+                work.change(next_portion(&mut lines), head.is_strict()).await;
+                tokio::task::yield_now().await;
+            }
+            (work.answers, work.failure)
+        };
+        drop(bytes);
         if let Some(failure) = failure
             && !answers.iter().any(Result::is_ok)
         {
@@ -175,7 +178,6 @@ impl DeviceHandler {
         if let Some(rate) = rate {
             answers.resize_with(count, || Err(Rejection::TooManyCalls(rate)));
         }
-        drop(bytes);
         let mut reply = self.answer_lines(&answers, Lines::of(count, memory));
         if let Some(rate) = rate {
             reply.put_rate(rate);
