@@ -42,7 +42,7 @@ use std::{num::NonZeroU32, sync::Arc};
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_boot::engines::Stores;
+use push_boot::{engines::Stores, network::counters::Counters};
 use push_model::{app::AppKey, time::UnixMillis};
 use ring::rand::SystemRandom;
 use tokio::{sync::Semaphore, time::Instant};
@@ -63,7 +63,7 @@ use self::{
     user::UserHandler,
 };
 use crate::{
-    apps::{Counters, Logins, RecentKeys, UsageLeaks},
+    apps::{Logins, RecentKeys, UsageLeaks},
     body::{AppMemory, BodyError, BodyMemory, RequestBody},
     broker_auth::{BrokerAuth, BrokerLogins},
     head::Head,

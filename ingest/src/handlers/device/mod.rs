@@ -26,6 +26,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::Body;
+use push_boot::network::counters::Counters;
 use push_credentials::{DeviceCredentials, IssueError};
 use push_index::{Absent, Put, PutRefused};
 use push_model::{
@@ -47,7 +48,7 @@ use self::{
 };
 use super::{full_dictionaries::FullDictionaries, media_type::JSON, other_call::success};
 use crate::{
-    apps::{COUNT_PAUSE, CachedApp, Counters, DevicePlace, Logins},
+    apps::{COUNT_PAUSE, CachedApp, DevicePlace, Logins},
     body::{BodyError, RequestBody},
     head::Head,
     index_client::{IndexClient, Subject},
