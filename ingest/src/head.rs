@@ -17,6 +17,9 @@ const PREFER: HeaderName = HeaderName::from_static("prefer");
 /// W3C Trace Context, section 3.2.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
+/// The scheme of a device's token.
+const BEARER: &[u8] = b"Bearer ";
+
 /// A request without its body. If a header was sent several times, the first one counts, but for
 /// `traceparent`, of which there must be one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +77,13 @@ impl<'a> Head<'a> {
 }
 
 impl Head<'_> {
+    /// Returns the token of a device (RFC 6750), if the request has one in place of a secret, which has no scheme
+    /// word.
+    pub(crate) fn bearer_token(&self) -> Option<&[u8]> {
+        let (scheme, token) = self.authorization?.split_at_checked(BEARER.len())?;
+        scheme.eq_ignore_ascii_case(BEARER).then(|| token.trim_ascii())
+    }
+
     /// Returns true if the client prefers that a push with unknown fields is refused: `Prefer:
     /// handling=strict`.
     pub(crate) fn is_strict(&self) -> bool {

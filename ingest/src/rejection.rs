@@ -67,22 +67,34 @@ pub(crate) enum Rejection {
     MessageIllegal(String),
     /// 21006
     TooManyClients {
-        /// The number of different client ids.
+        /// The number of different client ids and users.
         given: usize,
         /// The most that there may be.
         limit: usize,
+        /// Some of them are users.
+        with_users: bool,
     },
+    /// 21006: the users of a push have more devices than one push may name.
+    TooManyUserDevices { given: usize, limit: usize },
     /// The body of another request has another media type.
     MediaType(&'static str),
     /// The body of another request is larger than this.
     TooLarge(usize),
+    /// A request has more changes of devices than this.
+    TooManyChanges(usize),
     /// Another request that cannot be read or is not allowed.
     Illegal(String),
     /// The body did not arrive in time.
     BodyTimeout,
     /// The body arrived with fewer bytes a second than this.
     BodyTooSlow(NonZeroUsize),
-    /// The app has no such device or message; this says which of the two.
+    /// 21004: the bearer token is not one of this device, for this reason.
+    DeviceToken(&'static str),
+    /// The device asked for more than it may have for its own record.
+    Forbidden(&'static str),
+    /// The device makes too many calls. It may make another one after so many seconds.
+    DeviceTooFrequent { retry_after: u64 },
+    /// The app has no such device, user or message; this says which.
     Unknown(&'static str),
     /// The app has as many devices as it may.
     DevicesUsedUp { app: AppId, most: NonZeroU32 },
@@ -108,11 +120,13 @@ impl Rejection {
             | Self::AppIdIllegal(_)
             | Self::MessageIllegal(_)
             | Self::TooManyClients { .. }
+            | Self::TooManyUserDevices { .. }
             | Self::Illegal(_) => StatusCode::BAD_REQUEST,
-            Self::SecretMissing | Self::SecretIllegal | Self::ScopeMissing(_) => {
-                StatusCode::UNAUTHORIZED
-            }
-            Self::AppDisabled => StatusCode::FORBIDDEN,
+            Self::SecretMissing
+            | Self::SecretIllegal
+            | Self::ScopeMissing(_)
+            | Self::DeviceToken(_) => StatusCode::UNAUTHORIZED,
+            Self::AppDisabled | Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::NoSuchPath | Self::Unknown(_) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::HeadTimeout | Self::BodyTimeout | Self::BodyTooSlow(_) => {
@@ -123,11 +137,13 @@ impl Rejection {
             Self::MessageTooLarge(_)
             | Self::TooManyLines(_)
             | Self::TooManyBlankLines(_)
+            | Self::TooManyChanges(_)
             | Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MessageMediaType(_) | Self::MediaType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooFrequent(_)
             | Self::TooManyCalls(_)
             | Self::TooManyFailedLogins { .. }
+            | Self::DeviceTooFrequent { .. }
             | Self::MessagesUsedUp { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Unavailable(_) | Self::QueueBlocked(_) | Self::AppMoved => {
@@ -142,7 +158,9 @@ impl Rejection {
             Self::AppIdMissing => Some(PushCode::AppIdMissing),
             Self::AppIdIllegal(_) => Some(PushCode::AppIdIllegal),
             Self::SecretMissing => Some(PushCode::AppSecretMissing),
-            Self::SecretIllegal | Self::ScopeMissing(_) => Some(PushCode::AppSecretIllegal),
+            Self::SecretIllegal | Self::ScopeMissing(_) | Self::DeviceToken(_) => {
+                Some(PushCode::AppSecretIllegal)
+            }
             Self::AppDisabled => Some(PushCode::AppDisabled),
             Self::TooFrequent(_) => Some(PushCode::TooFrequent),
             Self::MessageMediaType(_)
@@ -150,7 +168,9 @@ impl Rejection {
             | Self::TooManyLines(_)
             | Self::TooManyBlankLines(_)
             | Self::MessageIllegal(_) => Some(PushCode::MessageIllegal),
-            Self::TooManyClients { .. } => Some(PushCode::ClientIdTooMuch),
+            Self::TooManyClients { .. } | Self::TooManyUserDevices { .. } => {
+                Some(PushCode::ClientIdTooMuch)
+            }
             Self::NotHttp
             | Self::Malformed(_)
             | Self::HeadTimeout
@@ -161,9 +181,12 @@ impl Rejection {
             | Self::TooManyFailedLogins { .. }
             | Self::MediaType(_)
             | Self::TooLarge(_)
+            | Self::TooManyChanges(_)
             | Self::Illegal(_)
             | Self::BodyTimeout
             | Self::BodyTooSlow(_)
+            | Self::Forbidden(_)
+            | Self::DeviceTooFrequent { .. }
             | Self::Unknown(_)
             | Self::KeyUsed(_)
             | Self::NoRoom(_)
@@ -228,15 +251,30 @@ impl Rejection {
                 format!("the body must be at most {limit} bytes")
             }
             Self::TooManyLines(limit) => format!("the body must have at most {limit} pushes"),
+            Self::TooManyChanges(limit) => format!("the body must have at most {limit} changes"),
             Self::TooManyBlankLines(limit) => {
                 format!("the body must have at most {limit} lines without a push")
             }
             Self::MessageIllegal(problem) | Self::Illegal(problem) | Self::NoRoom(problem) => {
                 problem.clone()
             }
-            Self::TooManyClients { given, limit } => format!(
+            Self::TooManyClients { given, limit, with_users: false } => format!(
                 "condition.client_ids names {given} different devices, at most {limit} are allowed"
             ),
+            Self::TooManyClients { given, limit, with_users: true } => format!(
+                "condition.client_ids and condition.user_ids name {given} different devices and \
+                 users, at most {limit} are allowed"
+            ),
+            Self::TooManyUserDevices { given, limit } => format!(
+                "the users of condition.user_ids and the devices of condition.client_ids are {given} \
+                 devices together, at most {limit} are allowed: name fewer users"
+            ),
+            Self::DeviceToken(why) => format!(
+                "the bearer token is not valid for this device: {why}. The app's backend registers \
+                 the device to get another one"
+            ),
+            Self::Forbidden(why) => (*why).into(),
+            Self::DeviceTooFrequent { .. } => "this device makes too many calls".into(),
             Self::BodyTimeout => "the request's body did not arrive in time".into(),
             Self::BodyTooSlow(rate) => {
                 format!("the request's body came with fewer than {rate} bytes a second")
@@ -286,7 +324,11 @@ mod tests {
             (Rejection::TooManyLines(1), 413, 21005),
             (Rejection::TooManyBlankLines(1), 413, 21005),
             (Rejection::MessageMediaType(""), 415, 21005),
-            (Rejection::TooManyClients { given: 2, limit: 1 }, 400, 21006),
+            (Rejection::TooManyClients { given: 2, limit: 1, with_users: true }, 400, 21006),
+            (Rejection::TooManyUserDevices { given: 2, limit: 1 }, 400, 21006),
+            (Rejection::DeviceToken(""), 401, 21004),
+            (Rejection::Forbidden(""), 403, 403),
+            (Rejection::DeviceTooFrequent { retry_after: 1 }, 429, 429),
             (Rejection::AppDisabled, 403, 21007),
             (Rejection::AppMoved, 503, 503),
             (Rejection::TooFrequent(quota), 429, 22001),

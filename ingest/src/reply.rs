@@ -172,8 +172,8 @@ fn texts(texts: &[String]) -> String {
     serde_json::Value::from(texts).to_string()
 }
 
-/// The answer to a request with many pushes: for each push a line, with the body of the answer that
-/// it would have got in a request of its own.
+/// The answer to a request with many lines: for each a line, with the body of the answer that it would have got
+/// in a request of its own.
 #[derive(Debug)]
 pub(crate) struct Lines<M> {
     text: Vec<u8>,
@@ -208,7 +208,14 @@ impl<M: Send + 'static> Lines<M> {
         put("\n");
     }
 
-    /// Adds the answer to a push that is not accepted.
+    /// Adds the answer to another line that succeeds.
+    pub(crate) fn succeeded<T: Serialize>(&mut self, result: &T) {
+        // The results are structs of strings, which always have a JSON form.
+        self.text.extend_from_slice(&success_body(result).unwrap_or_default());
+        self.text.push(b'\n');
+    }
+
+    /// Adds the answer to a line that is refused.
     pub(crate) fn rejected(&mut self, rejection: &Rejection) {
         self.text.extend_from_slice(error_body(rejection).as_bytes());
         self.text.push(b'\n');
@@ -229,14 +236,17 @@ impl<M> AsRef<[u8]> for Lines<M> {
 
 /// Answers any other request that succeeds.
 pub(crate) fn success<T: Serialize>(result: &T) -> Result<Reply, serde_json::Error> {
+    Ok(Reply::new(StatusCode::OK, success_body(result)?))
+}
+
+fn success_body<T: Serialize>(result: &T) -> Result<Vec<u8>, serde_json::Error> {
     #[derive(Serialize)]
     struct Success<'a, T> {
         status: u32,
         message: &'static str,
         result: &'a T,
     }
-    let body = serde_json::to_vec(&Success { status: 200, message: "OK", result })?;
-    Ok(Reply::new(StatusCode::OK, body))
+    serde_json::to_vec(&Success { status: 200, message: "OK", result })
 }
 
 /// An answer in a form of its own, as JSON.
@@ -286,7 +296,8 @@ pub(crate) fn rejected(rejection: &Rejection) -> Reply {
         Rejection::MessagesUsedUp { used_up, .. } => {
             reply.headers.insert(RETRY_AFTER, used_up.retry_after.into());
         }
-        Rejection::TooManyFailedLogins { retry_after } => {
+        Rejection::TooManyFailedLogins { retry_after }
+        | Rejection::DeviceTooFrequent { retry_after } => {
             reply.headers.insert(RETRY_AFTER, (*retry_after).into());
         }
         _ => {}

@@ -30,6 +30,15 @@ pub(crate) enum Route<'a> {
     PutDevice(AppResource<'a>),
     GetDevice(AppResource<'a>),
     DeleteDevice(AppResource<'a>),
+    /// `PATCH /v1/device/{AppID}/{ClientID}`
+    PatchDevice(AppResource<'a>),
+    /// `PATCH /v1/device/{AppID}`
+    PatchDevices {
+        app: Cow<'a, str>,
+    },
+    /// `GET /v1/user/{AppID}/{UserID}`
+    GetUser(AppResource<'a>),
+    DeleteUser(AppResource<'a>),
     /// `GET /v1/message/{AppID}`
     ListMessages {
         app: Cow<'a, str>,
@@ -86,7 +95,7 @@ pub(crate) enum BrokerQuestion {
     Superuser,
 }
 
-/// A device or a message of an app.
+/// A device, a user or a message of an app.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AppResource<'a> {
     pub(crate) app: Cow<'a, str>,
@@ -95,7 +104,9 @@ pub(crate) struct AppResource<'a> {
 
 const POST_ONLY: &str = "POST";
 const LIST_METHODS: &str = "GET";
-const DEVICE_METHODS: &str = "GET, PUT, DELETE";
+const DEVICE_METHODS: &str = "GET, PUT, PATCH, DELETE";
+const DEVICES_METHODS: &str = "PATCH";
+const USER_METHODS: &str = "GET, DELETE";
 const MESSAGE_METHODS: &str = "GET, DELETE";
 const DESCRIPTION_METHODS: &str = "GET";
 
@@ -106,6 +117,8 @@ impl<'a> Route<'a> {
     pub(crate) const PUSH_BATCH: &'static str = "push_batch";
     /// The name of a line of a batch request in metrics.
     pub(crate) const BATCH_LINE: &'static str = "push_batch_line";
+    /// The name of a line of a request that changes many devices in metrics.
+    pub(crate) const PATCH_LINE: &'static str = "patch_devices_line";
     /// The name of a request without a route in metrics.
     pub(crate) const NO_ROUTE: &'static str = "none";
 
@@ -151,7 +164,20 @@ impl<'a> Route<'a> {
                     Method::PUT => Ok(Self::PutDevice(resource)),
                     Method::GET => Ok(Self::GetDevice(resource)),
                     Method::DELETE => Ok(Self::DeleteDevice(resource)),
+                    Method::PATCH => Ok(Self::PatchDevice(resource)),
                     _ => Err(Rejection::NoSuchMethod(DEVICE_METHODS)),
+                }
+            }
+            (Some("device"), Some(app), None, None) if !app.is_empty() => match *method {
+                Method::PATCH => Ok(Self::PatchDevices { app: decode(app) }),
+                _ => Err(Rejection::NoSuchMethod(DEVICES_METHODS)),
+            },
+            (Some("user"), Some(app), Some(id), None) => {
+                let resource = AppResource { app: decode(app), id: decode(id) };
+                match *method {
+                    Method::GET => Ok(Self::GetUser(resource)),
+                    Method::DELETE => Ok(Self::DeleteUser(resource)),
+                    _ => Err(Rejection::NoSuchMethod(USER_METHODS)),
                 }
             }
             _ => Err(Rejection::NoSuchPath),
@@ -212,10 +238,14 @@ impl<'a> Route<'a> {
             Self::Push { app }
             | Self::PushBatch { app }
             | Self::CountAudience { app }
+            | Self::PatchDevices { app }
             | Self::ListMessages { app } => Some(app),
             Self::PutDevice(of)
             | Self::GetDevice(of)
             | Self::DeleteDevice(of)
+            | Self::PatchDevice(of)
+            | Self::GetUser(of)
+            | Self::DeleteUser(of)
             | Self::GetMessage(of)
             | Self::RecallMessage(of) => Some(&of.app),
             Self::AskedByBroker(..) | Self::Description(_) => None,
@@ -231,6 +261,10 @@ impl<'a> Route<'a> {
             Self::PutDevice(_) => "put_device",
             Self::GetDevice(_) => "get_device",
             Self::DeleteDevice(_) => "delete_device",
+            Self::PatchDevice(_) => "patch_device",
+            Self::PatchDevices { .. } => "patch_devices",
+            Self::GetUser(_) => "get_user",
+            Self::DeleteUser(_) => "delete_user",
             Self::ListMessages { .. } => "list_messages",
             Self::GetMessage(_) => "get_message",
             Self::RecallMessage(_) => "recall_message",
@@ -269,7 +303,10 @@ mod tests {
             "/v1",
             "/v1/",
             "/v2/message/push/a",
-            "/v1/device/a",
+            "/v1/device",
+            "/v1/device/",
+            "/v1/user/a",
+            "/v1/user/a/b/c",
             "/v1/message/push/a/b",
             "/v1/message/push/a/batch/",
             "/v1/message/push/a/b/batch",
@@ -361,6 +398,19 @@ mod tests {
         let delete = of(&Method::DELETE, "/v1/message/a");
         assert_eq!(delete, Err(Rejection::NoSuchMethod(LIST_METHODS)));
         assert_eq!(of(&Method::GET, "/v1/message/"), Err(Rejection::NoSuchPath));
+    }
+
+    #[test]
+    fn a_device_many_devices_and_a_user_have_paths() {
+        let of_app = |id: &'static str| AppResource { app: "a".into(), id: id.into() };
+        let (one, many, user) = ("/v1/device/a/b", "/v1/device/a", "/v1/user/a/u%40b%7Cc");
+        assert_eq!(of(&Method::PATCH, one), Ok(Route::PatchDevice(of_app("b"))));
+        assert_eq!(of(&Method::PATCH, many), Ok(Route::PatchDevices { app: "a".into() }));
+        assert_eq!(of(&Method::GET, user), Ok(Route::GetUser(of_app("u@b|c"))));
+        assert_eq!(of(&Method::DELETE, user), Ok(Route::DeleteUser(of_app("u@b|c"))));
+        let only = |methods| Err(Rejection::NoSuchMethod(methods));
+        assert_eq!(of(&Method::GET, many), only(DEVICES_METHODS));
+        assert_eq!(of(&Method::PUT, user), only(USER_METHODS));
     }
 
     #[test]

@@ -79,6 +79,16 @@ impl Caller {
     }
 }
 
+/// Reads the App ID in a path.
+pub(crate) fn app_id(id: &str, head: &Head<'_>) -> Result<AppId, Rejection> {
+    if id.is_empty() {
+        return Err(Rejection::AppIdMissing);
+    }
+    let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
+    head.note_app(&id);
+    Ok(id)
+}
+
 impl Logins {
     pub(crate) fn new(
         index: Arc<dyn Apps>,
@@ -106,11 +116,7 @@ impl Logins {
         scope: Scope,
         now: UnixMillis,
     ) -> Result<Caller, Rejection> {
-        if id.is_empty() {
-            return Err(Rejection::AppIdMissing);
-        }
-        let id: AppId = id.parse().map_err(Rejection::AppIdIllegal)?;
-        head.note_app(&id);
+        let id = app_id(id, head)?;
         let secret = head.authorization.filter(|secret| !secret.is_empty());
         let secret = secret.ok_or(Rejection::SecretMissing)?;
         let (cached, secret) = self.login(&id, secret, scope, head.peer, now).await?;
@@ -167,6 +173,28 @@ impl Logins {
             Ok(()) => Rejection::SecretIllegal,
             Err(retry_after) => Rejection::TooManyFailedLogins { retry_after },
         })
+    }
+
+    /// Refuses a device whose token is not accepted, as a request with a wrong secret is refused: it counts against
+    /// its address. `app` is the app if the token is one of its devices.
+    pub(crate) async fn refuse_token(
+        &self,
+        app: Option<&CachedApp>,
+        address: IpAddr,
+        begun: Instant,
+        why: &'static str,
+    ) -> Rejection {
+        match app {
+            Some(app) => app.activity.failed_login(address),
+            None => self.failed_at_no_app.add(Some(address)),
+        }
+        self.metrics.failed_logins.inc();
+        let counted = self.failed.count(address, begun);
+        Box::pin(sleep_until(begun + FAILED_LOGIN_TIME)).await;
+        match counted {
+            Ok(()) => Rejection::DeviceToken(why),
+            Err(retry_after) => Rejection::TooManyFailedLogins { retry_after },
+        }
     }
 
     /// Returns the app with this id, if the secret is one of its own, whatever its scopes. Nothing is answered

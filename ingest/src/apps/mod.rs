@@ -31,7 +31,7 @@ mod usage_leaks;
 pub(crate) use self::{
     device_usage::{COUNT_PAUSE, DevicePlace},
     entry::CachedApp,
-    logins::{Caller, Logins},
+    logins::{Caller, Logins, app_id},
     message_quotas::{MessagePlaces, MessageUsage},
     recalls::RecallPermit,
     recent_keys::RecentKeys,

@@ -21,13 +21,14 @@ use tokio::{
 use super::{
     media_type::JSON,
     other_call::{acquire_call, success},
+    user_devices::UserDevices,
 };
 use crate::{
     apps::{CachedApp, Logins},
-    body::{BodyError, Purpose, RequestBody},
+    body::{BodyError, Purpose, RequestBody, Reservation},
     head::Head,
     index_client::{IndexClient, Subject},
-    message::read_audience,
+    message::{AppRules, read_audience},
     rejection::Rejection,
     reply::Reply,
     settings::{HttpSettings, Rules},
@@ -83,8 +84,17 @@ impl AudienceHandler {
     ) -> Result<AudienceReport, Rejection> {
         let read =
             body.read_for(&cached.memory, Purpose::Single, &self.http, BodyError::of_message);
-        let body = read.await?;
-        let audience = read_audience(&body.bytes, self.rules)?;
+        let mut body = read.await?;
+        let rules = AppRules { limits: self.rules, attributes: &cached.app.attributes };
+        let mut wanted = read_audience(&body.bytes, rules)?;
+        let key = AppKey::from(&cached.app);
+        if !wanted.users.is_empty() {
+            let mut found = Reservation::empty(&cached.memory, Purpose::Single);
+            let users = wanted.users.iter();
+            let devices = UserDevices::of(&self.index, &key, users, &mut found).await;
+            devices.add_to(&mut wanted, self.rules.max_client_ids, &mut body.memory)?;
+        }
+        let audience = wanted.audience;
 
         let wait = self.index.timeout;
         let turn = timeout(wait, cached.counts.turn(&audience)).await;
@@ -95,7 +105,6 @@ impl AudienceHandler {
             None => {
                 let busy = |_| Rejection::Unavailable("too many audiences are counted");
                 let _place = timeout(wait, self.places.acquire()).await.map_err(busy)?;
-                let key = AppKey::from(&cached.app);
                 let count = count_audience(&*self.index.index, &key, &audience);
                 let late = "the audience was not counted in time";
                 let subject = Subject::app(app);

@@ -8,8 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use push_index::AttributeSet;
-use push_model::{attributes::Attribute, ids::AppId};
+use push_model::ids::AppId;
 use tracing::warn;
 
 const PAUSE: Duration = Duration::from_mins(1);
@@ -22,8 +21,8 @@ pub(super) struct FullDictionaries {
 }
 
 impl FullDictionaries {
-    /// Logs a registration without these attributes, unless another one was logged shortly before.
-    pub(super) fn log(&self, app: &AppId, absent: AttributeSet) {
+    /// Logs a device that is stored without these parts, unless another one was logged shortly before.
+    pub(super) fn log(&self, app: &AppId, absent: &[String]) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_some_and(|at| at.elapsed() < PAUSE) {
             self.unnamed.fetch_add(1, Ordering::Relaxed);
@@ -31,14 +30,13 @@ impl FullDictionaries {
         }
         *logged = Some(Instant::now());
         let unnamed = self.unnamed.swap(0, Ordering::Relaxed);
-        let names: Vec<_> = absent.iter().map(Attribute::name).collect();
-        let attributes = names.join(", ");
+        let attributes = absent.join(", ");
         warn!(
             runbook = "attribute-values-run-out",
             %app,
             attributes,
             others = unnamed,
-            "the dictionaries of an app are full: a device is registered without these attributes"
+            "the dictionaries of an app are full: a device is stored without these attributes"
         );
     }
 }

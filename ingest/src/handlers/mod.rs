@@ -11,16 +11,18 @@
 //! | size | [`RequestBody::read_for`] |
 //! | JSON, fields | [`message`](crate::message) |
 //!
-//! Handlers: `push`, `push_batch`, `audience`, `device`, `message` (report, list and recall), and
+//! Handlers: `push`, `push_batch`, `audience`, `device`, `user`, `message` (report, list and recall), and
 //! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is
 //! files, `openapi.json` and `openapi/` beside `src`, and needs no handler. The handlers share `idempotency`,
-//! `list_query`, `other_call`, `request_span`, `sequence`, `size` and `usage_sync`. `login_report` and
+//! `lines`, `list_query`, `other_call`, `request_span`, `sequence`, `size`, `unknown_topics`, `usage_sync`
+//! and `user_devices`. `login_report` and
 //! `full_dictionaries` report at intervals what would be too much for each request.
 
 mod audience;
 mod device;
 mod full_dictionaries;
 mod idempotency;
+mod lines;
 mod list_query;
 mod login_report;
 mod media_type;
@@ -31,13 +33,16 @@ mod push_batch;
 mod request_span;
 mod sequence;
 mod size;
+mod unknown_topics;
 mod usage_sync;
+mod user;
+mod user_devices;
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use bytes::Bytes;
 use hyper::body::Body;
-use push_boot::engines::Stores;
+use push_boot::{engines::Stores, network::counters::Counters};
 use push_model::{app::AppKey, time::UnixMillis};
 use ring::rand::SystemRandom;
 use tokio::{sync::Semaphore, time::Instant};
@@ -45,7 +50,7 @@ use tracing::Instrument as _;
 
 use self::{
     audience::AudienceHandler,
-    device::DeviceHandler,
+    device::{CALL_COUNTERS, DEVICE_CALLS, DeviceHandler},
     full_dictionaries::FullDictionaries,
     idempotency::IdempotencyKeys,
     login_report::LoginReport,
@@ -55,6 +60,7 @@ use self::{
     request_span::{note_reply, request_span},
     sequence::Sequence,
     usage_sync::UsageSync,
+    user::UserHandler,
 };
 use crate::{
     apps::{Logins, RecentKeys, UsageLeaks},
@@ -78,6 +84,7 @@ pub(crate) struct Handlers {
     batch: BatchHandler,
     audiences: AudienceHandler,
     devices: DeviceHandler,
+    users: UserHandler,
     messages: MessageHandler,
     broker_auth: BrokerAuth,
     logins: Arc<Logins>,
@@ -153,7 +160,9 @@ impl Handlers {
                 dictionaries_full: FullDictionaries::default(),
                 metrics: Arc::clone(&metrics),
                 random: SystemRandom::new(),
+                calls: Counters::new(CALL_COUNTERS, NonZeroU32::new(DEVICE_CALLS), Instant::now()),
             },
+            users: UserHandler { logins: Arc::clone(&logins), index: Arc::clone(&index) },
             messages: MessageHandler {
                 logins: Arc::clone(&logins),
                 index: Arc::clone(&index),
@@ -263,7 +272,7 @@ impl Handlers {
     pub(crate) async fn memory_of_caller(&self, head: &Head<'_>) -> Option<Arc<AppMemory>> {
         let route = self.route(head).ok()?;
         let Some(app) = route.app() else { return self.broker_auth.memory_of(head) };
-        let secret = head.authorization?;
+        let secret = head.authorization.filter(|_| head.bearer_token().is_none())?;
         let id = app.parse().ok()?;
         let caller = self.logins.verify(&id, secret, head.peer, UnixMillis::now()).await?;
         Some(Arc::clone(&caller.memory))
@@ -296,6 +305,13 @@ impl Handlers {
             Route::PutDevice(device) => self.devices.put(&device, head, body).await,
             Route::GetDevice(device) => self.devices.get(&device, head).await,
             Route::DeleteDevice(device) => self.devices.delete(&device, head).await,
+            // Boxed, as above.
+            Route::PatchDevice(device) => Box::pin(self.devices.patch(&device, head, body)).await,
+            Route::PatchDevices { app } => {
+                Box::pin(self.devices.patch_many(&app, head, body)).await
+            }
+            Route::GetUser(user) => Box::pin(self.users.get(&user, head)).await,
+            Route::DeleteUser(user) => Box::pin(self.users.delete(&user, head)).await,
             Route::ListMessages { app } => self.messages.list(&app, head).await,
             Route::GetMessage(message) => self.messages.get(&message, head).await,
             Route::RecallMessage(message) => self.messages.recall(&message, head).await,

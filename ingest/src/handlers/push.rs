@@ -20,14 +20,16 @@ use super::{
     media_type::JSON,
     sequence::Sequence,
     size,
+    unknown_topics::{self, names_topics},
     usage_sync::UsageSync,
+    user_devices::UserDevices,
 };
 use crate::{
     allowance::RateStatus,
     apps::{CachedApp, Caller, Logins, MessagePlaces},
     body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
-    message::Push,
+    message::{AppRules, Push},
     publisher::{NotPublished, Publisher},
     rejection::Rejection,
     reply::{self, Reply},
@@ -155,11 +157,11 @@ impl PushHandler {
         &self,
         caller: &Caller,
         head: &Head<'_>,
-        Buffered { bytes: body, memory }: Buffered,
+        Buffered { bytes: body, mut memory }: Buffered,
         now: UnixMillis,
     ) -> Result<Result<NewJob, (MessageId, Vec<String>)>, Rejection> {
         let cached = &*caller.cached;
-        let push = Push::read(&body, self.rules)?;
+        let mut push = Push::read(&body, self.rules_of(cached))?;
         if head.is_strict() {
             push.notes.refuse_unknown_fields()?;
         }
@@ -173,6 +175,14 @@ impl PushHandler {
             Some(_) => self.keys.known_nonces(&cached.app, [id], self.keys.ledger_deadline()).await,
             None => KnownNonces::default(),
         };
+        if !push.wanted.users.is_empty() {
+            // Boxed: few pushes name users.
+            Box::pin(self.add_user_devices(caller, &mut push, &mut memory)).await?;
+        }
+        if names_topics(&push) {
+            let (index, app) = (&self.usage.index, caller.key());
+            Box::pin(unknown_topics::note(index, &app, &mut [&mut push])).await;
+        }
         let carriers = self.carriers(cached, body.len()).await;
         let push = ReadPush { push, id, has_key: key.is_some(), carriers };
         let mut bytes = Vec::with_capacity(ORDINARY_JOB);
@@ -184,6 +194,36 @@ impl PushHandler {
             }
             CheckOutcome::DryRun(id) => Err((id, warnings)),
         })
+    }
+
+    /// Returns what pushes of an app are checked against.
+    pub(super) fn rules_of<'a>(&self, cached: &'a CachedApp) -> AppRules<'a> {
+        AppRules { limits: self.rules, attributes: &cached.app.attributes }
+    }
+
+    /// Adds the devices of the users that a push names to its audience.
+    async fn add_user_devices(
+        &self,
+        caller: &Caller,
+        push: &mut Push<'_>,
+        memory: &mut Reservation,
+    ) -> Result<(), Rejection> {
+        let mut found = Reservation::empty(&caller.cached.memory, Purpose::Single);
+        let (index, app) = (&self.usage.index, caller.key());
+        let devices = UserDevices::of(index, &app, push.wanted.users.iter(), &mut found).await;
+        self.add_devices(push, &devices, memory)
+    }
+
+    /// Does so with devices that were looked up.
+    pub(super) fn add_devices(
+        &self,
+        push: &mut Push<'_>,
+        devices: &UserDevices,
+        memory: &mut Reservation,
+    ) -> Result<(), Rejection> {
+        let said = devices.add_to(&mut push.wanted, self.rules.max_client_ids, memory)?;
+        said.iter().for_each(|text| push.notes.note(text));
+        Ok(())
     }
 
     /// Returns the transports that may carry a message of the app, if one in so long a body may be too large for
@@ -209,10 +249,11 @@ impl PushHandler {
         let cached = &*caller.cached;
         let (app, kind, dry_run) = (&cached.app, push.audience_kind(), push.dry_run);
         let mut warnings = std::mem::take(&mut push.notes).into_texts();
-        let (payload, audience) =
+        let (payload, localized, audience) =
             push.into_parts(id, app.app_id.clone(), now, self.sequence.next());
+        let localized = localized.as_ref();
         if let Some(carriers) = carriers {
-            warnings.extend(size::check(&payload, &carriers)?);
+            warnings.extend(size::check(&payload, localized, &carriers)?);
         }
         let place = match dry_run {
             true => None,
@@ -220,7 +261,7 @@ impl PushHandler {
         };
         let dedup_nonce = match has_key {
             true => {
-                let fingerprint = Fingerprint::of(&payload, &audience, None);
+                let fingerprint = Fingerprint::of(&payload, &audience, localized);
                 self.keys.keyed_nonce(&app.app_id, id, fingerprint, known, dry_run)?
             }
             false => 0,
@@ -234,8 +275,7 @@ impl PushHandler {
             AudienceKind::Broadcast => caller.secret_name(),
             AudienceKind::Named => None,
         };
-        let marks =
-            JobMarks { dedup_nonce, app_generation, counted, trace, sent_by, localized: None };
+        let marks = JobMarks { dedup_nonce, app_generation, counted, trace, sent_by, localized };
         write_job(job, &payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         Ok(CheckedPush { outcome: CheckOutcome::Job(id, place), warnings })

@@ -5,8 +5,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use push_index::CarrierExtent;
-use push_model::{app::AppKey, device::TransportKind, message::Payload};
+use push_model::{app::AppKey, device::TransportKind, localized::Localized, message::Payload};
 use push_providers::{TooLarge, by_kind, content::Content};
 
 use crate::{
@@ -51,42 +52,72 @@ pub(super) async fn carriers(
     Some(kinds.await.into())
 }
 
-/// Checks that one of these transports, if there are any, carries a payload. Returns a warning for each of the
-/// others, whose devices do not get it.
+/// Checks that one of these transports, if there are any, carries a payload, in each of its languages. Returns a
+/// warning for each of the others, whose devices do not get it.
 pub(super) fn check(
     payload: &Payload<'_>,
+    localized: Option<&Localized>,
     carriers: &[TransportKind],
 ) -> Result<Vec<String>, Rejection> {
-    let bytes = serde_json::to_vec(payload);
-    let bytes = bytes.map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
-    let content = Content { payload: payload.clone(), bytes: &bytes };
+    let bytes = serde_json::to_vec(payload).map_err(unwritten)?;
+    let mut warnings = check_body(payload, &bytes, carriers, "")?;
+    let Some(localized) = localized else { return Ok(warnings) };
+    let bytes = Bytes::from(bytes);
+    for tag in localized.0.keys() {
+        let bytes = localized.payload(&bytes, Some(tag)).map_err(unwritten)?;
+        let payload: Payload<'_> = serde_json::from_slice(&bytes).map_err(unwritten)?;
+        let said = format!("in the language {tag} of notification.localized, ");
+        warnings.extend(check_body(&payload, &bytes, carriers, &said)?);
+    }
+    Ok(warnings)
+}
+
+/// Checks one body; `language` begins what is said of it.
+fn check_body(
+    payload: &Payload<'_>,
+    bytes: &[u8],
+    carriers: &[TransportKind],
+    language: &str,
+) -> Result<Vec<String>, Rejection> {
+    let content = Content { payload: payload.clone(), bytes };
     let too_large = |kind: &TransportKind| by_kind::check_size(*kind, &content).err();
     let problems: Vec<TooLarge> = carriers.iter().filter_map(too_large).collect();
     if !problems.is_empty() && problems.len() == carriers.len() {
         let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
         return Err(Rejection::MessageIllegal(format!(
-            "no transport of this app carries it: {}",
+            "{language}no transport of this app carries it: {}",
             problems.join("; ")
         )));
     }
-    let warning = |problem: TooLarge| format!("{problem}: its devices do not get the message");
+    let warning = |problem| format!("{language}{problem}: its devices do not get the message");
     Ok(problems.into_iter().map(warning).collect())
+}
+
+fn unwritten(error: serde_json::Error) -> Rejection {
+    Rejection::MessageIllegal(error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use push_model::{ids::MessageId, message::Audience, time::UnixMillis};
+    use push_model::{
+        custom::Declarations, ids::MessageId, localized::LocalText, message::Audience,
+        time::UnixMillis,
+    };
     use serde_json::json;
 
     use super::*;
-    use crate::{message::Push, settings::Rules};
+    use crate::{
+        message::{AppRules, Push},
+        settings::Rules,
+    };
 
     /// Returns the payload of a body, with the longest ids and numbers.
     fn payload(body: &str) -> Payload<'_> {
         let app: push_model::ids::AppId = "a".repeat(64).parse().unwrap();
-        let push = Push::read(body.as_bytes(), Rules { max_client_ids: 1 }).unwrap();
+        let (limits, attributes) = (Rules { max_client_ids: 1 }, &Declarations::default());
+        let push = Push::read(body.as_bytes(), AppRules { limits, attributes }).unwrap();
         let id = MessageId::issue_named(&app);
-        let (payload, audience) = push.into_parts(id, app, UnixMillis(u64::MAX / 2), u64::MAX);
+        let (payload, _, audience) = push.into_parts(id, app, UnixMillis(u64::MAX / 2), u64::MAX);
         assert_eq!(audience, Audience::All);
         payload
     }
@@ -140,7 +171,7 @@ mod tests {
         );
         for body in [keys, text, button, data(1_900), notification(1_900)] {
             assert!((CARRIED_BY_ALL - 100..=CARRIED_BY_ALL).contains(&body.len()), "{body}");
-            let warnings = check(&payload(&body), &TransportKind::ALL);
+            let warnings = check(&payload(&body), None, &TransportKind::ALL);
             assert_eq!(warnings, Ok(vec![]), "{body}");
         }
     }
@@ -149,7 +180,8 @@ mod tests {
     fn a_message_that_no_transport_carries_is_illegal_and_says_by_how_much() {
         let body = notification(5_000);
         let carriers = [TransportKind::Fcm, TransportKind::Webpush];
-        let Err(Rejection::MessageIllegal(problem)) = check(&payload(&body), &carriers) else {
+        let Err(Rejection::MessageIllegal(problem)) = check(&payload(&body), None, &carriers)
+        else {
             panic!("neither carries it");
         };
         assert!(
@@ -166,13 +198,32 @@ mod tests {
         let body = notification(5_000);
         for carrier in [TransportKind::Mqtt, TransportKind::Discard, TransportKind::Webhook] {
             let carriers = [TransportKind::Apns, carrier, TransportKind::Fcm];
-            let warnings = check(&payload(&body), &carriers).unwrap();
+            let warnings = check(&payload(&body), None, &carriers).unwrap();
             assert_eq!(warnings.len(), 2, "{warnings:?}");
             for (warning, name) in warnings.iter().zip(["apns", "fcm"]) {
                 assert!(warning.starts_with(&format!("{name} carries 4096 bytes, ")), "{warning}");
                 assert!(warning.ends_with("its devices do not get the message"), "{warning}");
             }
         }
-        assert_eq!(check(&payload(&body), &[]), Ok(vec![]), "no device misses it");
+        assert_eq!(check(&payload(&body), None, &[]), Ok(vec![]), "no device misses it");
+    }
+
+    #[test]
+    fn each_language_must_be_carried_and_the_one_that_is_not_is_named() {
+        let body = notification(10);
+        let text = |len: usize| LocalText { title: None, desc: Some("x".repeat(len)) };
+        let localized = |len| Localized([("de".into(), text(10)), ("fr".into(), text(len))].into());
+        let check = |len, carriers: &[TransportKind]| {
+            check(&payload(&body), Some(&localized(len)), carriers)
+        };
+        assert_eq!(check(1_000, &TransportKind::ALL), Ok(vec![]));
+        let both = [TransportKind::Fcm, TransportKind::Mqtt];
+        let warnings = check(5_000, &both).unwrap();
+        let [warning] = &warnings[..] else { panic!("one language is too large: {warnings:?}") };
+        assert!(warning.starts_with("in the language fr of notification.localized, fcm carries "));
+        let Err(Rejection::MessageIllegal(problem)) = check(5_000, &both[..1]) else {
+            panic!("no transport carries it");
+        };
+        assert!(problem.starts_with("in the language fr of "), "{problem}");
     }
 }

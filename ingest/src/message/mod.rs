@@ -7,8 +7,8 @@
 //! JSON. The objects that are used are then parsed, and the one with an error is parsed once more
 //! to find the JSON path of the error.
 //!
-//! - `condition`: the audience;
-//! - `notification`, `data`: the content, for the push types 1 and 2;
+//! - `condition`: the audience, with `filter` and `sample`;
+//! - `notification` with `localized`, `data`: the content, for the push types 1 and 2;
 //! - `hints`: how it arrives, for both types;
 //! - `notes`: what the sender of a valid push should know;
 //! - `json`: parsing, and the text that names an error with its JSON path;
@@ -16,18 +16,24 @@
 
 mod condition;
 mod data;
+mod filter;
 mod hints;
 mod json;
+mod localized;
 mod notes;
 mod notification;
+mod sample;
 mod whole_number;
 
 use std::collections::BTreeMap;
 
 use push_model::{
+    custom::Declarations,
     hints::Hints,
-    ids::{AppId, AudienceKind, MessageId},
+    ids::{AppId, AudienceKind, MessageId, UserId},
+    localized::Localized,
     message::{Audience, Notification, Payload},
+    targeting::Targeting,
     text::Text,
     time::UnixMillis,
 };
@@ -45,9 +51,40 @@ use self::{
 };
 pub(crate) use self::{
     json::read_json_body,
+    notes::near,
     whole_number::{NotWhole, whole},
 };
 use crate::{rejection::Rejection, settings::Rules};
+
+/// What a push is checked against beside the contract.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AppRules<'d> {
+    /// The limits of this service.
+    pub(crate) limits: Rules,
+    /// The attributes that the app declares.
+    pub(crate) attributes: &'d Declarations,
+}
+
+/// The audience that a condition asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The audience without the devices of `users`.
+    pub(crate) audience: Audience,
+    /// The users whose devices are to be added, each once.
+    pub(crate) users: Vec<UserId>,
+}
+
+impl From<Audience> for Wanted {
+    fn from(audience: Audience) -> Self {
+        Self { audience, users: Vec::new() }
+    }
+}
+
+impl From<Targeting> for Wanted {
+    fn from(targeting: Targeting) -> Self {
+        Audience::Targeting(targeting).into()
+    }
+}
 
 /// A push whose fields are all valid.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,7 +93,7 @@ pub(crate) struct Push<'a> {
     pub(crate) dry_run: bool,
     /// Seconds.
     pub(crate) time_to_live: u64,
-    pub(crate) audience: Audience,
+    pub(crate) wanted: Wanted,
     content: Content<'a>,
     hints: Hints<'a>,
     /// What its sender should know.
@@ -65,7 +102,8 @@ pub(crate) struct Push<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Content<'a> {
-    Notification(Notification<'a>),
+    /// With its texts in other languages.
+    Notification(Notification<'a>, Option<Localized>),
     Data(BTreeMap<Text<'a>, Text<'a>>),
 }
 
@@ -136,37 +174,37 @@ type RawLine<'a> = LineFields<'a, Text<'a>, &'a RawValue, &'a RawValue, &'a RawV
 
 impl<'a> Push<'a> {
     /// Reads and checks a body.
-    pub(crate) fn read(body: &'a [u8], rules: Rules) -> Result<Self, Rejection> {
+    pub(crate) fn read(body: &'a [u8], app: AppRules<'_>) -> Result<Self, Rejection> {
         let text = utf8(body)?;
         match serde_json::from_str::<Object<ParsedBody<'_>>>(text) {
-            Ok(Object(body, known)) => Self::check(body, (text, known), rules),
-            Err(_) => Self::read_used_fields(text, rules),
+            Ok(Object(body, known)) => Self::check(body, (text, known), app),
+            Err(_) => Self::read_used_fields(text, app),
         }
     }
 
     /// Reads and checks a line of a batch request. The idempotency key is not checked.
     pub(crate) fn read_line(
         line: &'a [u8],
-        rules: Rules,
+        app: AppRules<'_>,
     ) -> Result<(Self, Option<Text<'a>>), Rejection> {
         let text = utf8(line)?;
         match serde_json::from_str::<Object<ParsedLine<'_>>>(text) {
             Ok(Object(line, known)) => {
                 let (body, key) = line.into_body_and_key();
-                Ok((Self::check(body, (text, known), rules)?, key))
+                Ok((Self::check(body, (text, known), app)?, key))
             }
             Err(_) => {
                 let Object(line, known) = read_object::<RawLine<'_>>(text, "")?;
                 let (body, key) = line.into_body_and_key();
-                Ok((Self::check(body, (text, known), rules)?, key))
+                Ok((Self::check(body, (text, known), app)?, key))
             }
         }
     }
 
     /// Reads a body of which a field that is not used may be invalid.
-    fn read_used_fields(text: &'a str, rules: Rules) -> Result<Self, Rejection> {
+    fn read_used_fields(text: &'a str, app: AppRules<'_>) -> Result<Self, Rejection> {
         let Object(body, known) = read_object::<RawBody<'_>>(text, "")?;
-        Self::check(body, (text, known), rules)
+        Self::check(body, (text, known), app)
     }
 
     /// Checks a body; `text` is its JSON, and `known` its fields if it has unknown ones.
@@ -178,7 +216,7 @@ impl<'a> Push<'a> {
             impl ParsedOrRaw<DataPairs<'a>>,
         >,
         (text, known): (&str, KnownFields),
-        rules: Rules,
+        app: AppRules<'_>,
     ) -> Result<Self, Rejection> {
         let kind = body.kind.ok_or_else(|| required("type"))?;
         let WholeNumber(time_to_live) =
@@ -200,7 +238,8 @@ impl<'a> Push<'a> {
                     }
                     None => NotificationFields::default(),
                 };
-                Content::Notification(fields.check(&mut notes)?)
+                let localized = fields.localized(&mut notes)?;
+                Content::Notification(fields.check(&mut notes)?, localized)
             }
             WholeNumber(2) => {
                 let pairs = body.data.map(|pairs| pairs.parsed("data")).transpose()?;
@@ -212,7 +251,7 @@ impl<'a> Push<'a> {
             _ => return Err(illegal("type must be 1 (notification) or 2 (data)")),
         };
         let Object(condition, _) = condition.parsed("condition")?;
-        let audience = condition.check(rules, &mut notes)?;
+        let wanted = condition.check(app, &mut notes)?;
         let hints = HintFields {
             priority: body.priority,
             collapse_key: body.collapse_key,
@@ -224,25 +263,28 @@ impl<'a> Push<'a> {
         };
         let hints = hints.check()?;
         let dry_run = body.dry_run.unwrap_or(false);
-        Ok(Self { dry_run, time_to_live, audience, content, hints, notes })
+        Ok(Self { dry_run, time_to_live, wanted, content, hints, notes })
     }
 
     /// Returns the kind of audience: named devices or a broadcast.
     pub(crate) fn audience_kind(&self) -> AudienceKind {
-        self.audience.kind()
+        self.wanted.audience.kind()
     }
 
-    /// Splits a push into the payload that a device receives and the audience.
+    /// Splits a push into the payload that a device receives, its texts in other languages, and the audience, to which the devices of its users
+    /// were added.
     pub(crate) fn into_parts(
         self,
         message_id: MessageId,
         app_id: AppId,
         accepted_at: UnixMillis,
         sequence: u64,
-    ) -> (Payload<'a>, Audience) {
-        let (kind, notification, data) = match self.content {
-            Content::Notification(notification) => (1, Some(notification), None),
-            Content::Data(data) => (2, None, Some(data)),
+    ) -> (Payload<'a>, Option<Localized>, Audience) {
+        let (kind, notification, localized, data) = match self.content {
+            Content::Notification(notification, localized) => {
+                (1, Some(notification), localized, None)
+            }
+            Content::Data(data) => (2, None, None, Some(data)),
         };
         let payload = Payload {
             message_id,
@@ -255,12 +297,12 @@ impl<'a> Push<'a> {
             sequence,
             expires_at: accepted_at.plus_seconds(self.time_to_live),
         };
-        (payload, self.audience)
+        (payload, localized, self.wanted.audience)
     }
 }
 
 /// Reads the condition in a body, which may be that of a whole push. Its other fields are not looked at.
-pub(crate) fn read_audience(body: &[u8], rules: Rules) -> Result<Audience, Rejection> {
+pub(crate) fn read_audience(body: &[u8], app: AppRules<'_>) -> Result<Wanted, Rejection> {
     #[derive(Deserialize)]
     struct Body<'a> {
         #[serde(borrow)]
@@ -269,7 +311,7 @@ pub(crate) fn read_audience(body: &[u8], rules: Rules) -> Result<Audience, Rejec
     let Object(body, _) = read_object::<Body<'_>>(utf8(body)?, "")?;
     let condition = body.condition.ok_or_else(|| required("condition"))?;
     let Object(condition, _) = ParsedOrRaw::<Condition<'_>>::parsed(condition, "condition")?;
-    condition.check(rules, &mut Notes::default())
+    condition.check(app, &mut Notes::default())
 }
 
 /// Notes the unknown fields of the notification in a body.

@@ -36,14 +36,10 @@ impl Notes {
         let all = &mut self.noted().unknown;
         let count = unknown.clone().count();
         for name in unknown.take(MAX_NAMED) {
-            // The time for it grows with the length of the name.
-            let short = Some(&**name).filter(|name| name.len() <= MAX_NAME);
-            let near = match short.and_then(|name| nearest(name, known.iter().copied())) {
-                Some(near) => format!("; the nearest one is {}", at(path, near)),
-                None => String::new(),
-            };
-            let shown: String = name.chars().take(MAX_NAME).map(visible).collect();
-            all.push(format!("{} is an unknown field{near}", at(path, &shown)));
+            let near = near(name, known.iter().copied());
+            let near = near.map(|near| format!("; the nearest one is {}", at(path, near)));
+            let near = near.unwrap_or_default();
+            all.push(format!("{} is an unknown field{near}", at(path, &shown(name))));
         }
         if count > MAX_NAMED {
             all.push(format!("{} more fields are unknown", count - MAX_NAMED));
@@ -56,7 +52,7 @@ impl Notes {
     }
 
     /// Notes something else.
-    pub(super) fn note(&mut self, text: &str) {
+    pub(crate) fn note(&mut self, text: &str) {
         self.noted().without_effect.push(text.to_owned());
     }
 
@@ -89,6 +85,14 @@ fn at(path: &str, field: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
-fn visible(char: char) -> char {
-    if char.is_control() { '?' } else { char }
+/// Returns the known name that is most similar to a wrong one, if any is similar enough.
+pub(crate) fn near<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    // The time for it grows with the length of the name.
+    Some(name).filter(|name| name.len() <= MAX_NAME).and_then(|name| nearest(name, known))
+}
+
+/// Returns the beginning of a name that a client chose, as it may be repeated to it.
+pub(crate) fn shown(name: &str) -> String {
+    let visible = |char: char| if char.is_control() { '?' } else { char };
+    name.chars().take(MAX_NAME).map(visible).collect()
 }

@@ -3,12 +3,13 @@
 
 use std::borrow::Cow;
 
-use push_model::{message::Notification, text::Literal};
+use push_model::{localized::Localized, message::Notification, text::Literal};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
 use super::{
     json::{illegal, read_value},
+    localized::read_localized,
     notes::Notes,
     whole_number::{NotWhole, WholeNumber, whole},
 };
@@ -35,6 +36,8 @@ pub(super) struct NotificationFields<'a> {
     open_type: Option<OpenType>,
     #[serde(borrow)]
     open_content: Option<Literal<'a>>,
+    #[serde(borrow)]
+    localized: Option<&'a RawValue>,
 }
 
 /// 1 or 2, as a number or as a string.
@@ -65,9 +68,15 @@ impl<'a> NotificationFields<'a> {
             text.is_none_or(|literal| literal.text().trim().is_empty())
         };
         if is_empty(self.title.as_ref()) && is_empty(self.desc.as_ref()) {
-            notes.note(
-                "the notification has neither title nor desc, so a device has no text to show",
-            );
+            notes.note(match self.localized {
+                None => {
+                    "the notification has neither title nor desc, so a device has no text to show"
+                }
+                Some(_) => {
+                    "the notification has neither title nor desc, so a device of a language that \
+                     notification.localized lacks has no text to show"
+                }
+            });
         }
         self.note_without_effect(notes);
         let mut notification = Notification {
@@ -99,6 +108,11 @@ impl<'a> NotificationFields<'a> {
 }
 
 impl NotificationFields<'_> {
+    /// Reads the texts in other languages.
+    pub(super) fn localized(&self, notes: &mut Notes) -> Result<Option<Localized>, Rejection> {
+        Ok(self.localized.map(|raw| read_localized(raw, notes)).transpose()?.flatten())
+    }
+
     fn note_without_effect(&self, notes: &mut Notes) {
         let is_button = matches!(self.notification_type, Some(WholeNumber(3)));
         let of_system = [

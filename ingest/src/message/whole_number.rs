@@ -41,11 +41,21 @@ impl<'de> Deserialize<'de> for WholeNumber {
 
 /// The value of a JSON text if it is a whole number from 0 to `u64::MAX`.
 pub(crate) fn whole(json: &str) -> Result<u64, NotWhole> {
+    scaled(json, 0)
+}
+
+/// The value of a JSON text times a hundred, as [`whole`].
+pub(super) fn hundredths(json: &str) -> Result<u64, NotWhole> {
+    scaled(json, 2)
+}
+
+/// The value of a JSON text, with its point moved so many places to the right, if that is a whole number.
+fn scaled(json: &str, moved: i64) -> Result<u64, NotWhole> {
     let first = json.bytes().next().unwrap_or_default();
     if !first.is_ascii_digit() && first != b'-' {
         return Err(NotWhole::Type(type_of(first)));
     }
-    if json.bytes().all(|b| b.is_ascii_digit()) {
+    if moved == 0 && json.bytes().all(|b| b.is_ascii_digit()) {
         return json.parse().map_err(|_| NotWhole::TooLarge);
     }
     let (mantissa, exponent) = json.split_once(['e', 'E']).unwrap_or((json, "0"));
@@ -64,7 +74,7 @@ pub(crate) fn whole(json: &str) -> Result<u64, NotWhole> {
     let exponent = exponent.parse().unwrap_or(if is_small { i64::MIN } else { i64::MAX });
     let places = |text: &str| i64::try_from(text.len()).unwrap_or(i64::MAX);
     let trailing = places(&digits) - places(digits.trim_end_matches('0'));
-    let power = exponent.saturating_add(trailing - places(fraction));
+    let power = exponent.saturating_add(moved + trailing - places(fraction));
     let power = u32::try_from(power)
         .map_err(|_| if power < 0 { NotWhole::Fraction } else { NotWhole::TooLarge })?;
     let value =
@@ -103,6 +113,10 @@ mod tests {
         ] {
             assert_eq!(whole(text), Ok(value), "{text}");
         }
+        for (text, value) in [("10", 1000), ("0.07", 7), ("99.990", 9999), ("1e-2", 1), ("0", 0)] {
+            assert_eq!(hundredths(text), Ok(value), "{text}");
+        }
+        assert_eq!(hundredths("0.001"), Err(NotWhole::Fraction));
     }
 
     #[test]

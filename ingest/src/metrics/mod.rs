@@ -19,7 +19,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use push_boot::metrics::{ByApp, ByLabel, Histogram};
-use push_index::AttributeSet;
+use push_index::Absent;
 use push_model::{attributes::Attribute, ids::AppId};
 
 use self::{
@@ -31,6 +31,23 @@ pub(crate) use self::{
     untrusted_proxies::ProxyClaim,
 };
 use crate::route::Route;
+
+/// The label of attributes that apps declare.
+const OWN_ATTRIBUTES: &str = "custom";
+/// The label of topics.
+const TOPICS: &str = "topics";
+
+/// What a device may lack because there was no room for it.
+const ABSENT: [&str; Attribute::COUNT + 2] = {
+    let mut labels = [OWN_ATTRIBUTES; Attribute::COUNT + 2];
+    let mut at = 0;
+    while at < Attribute::COUNT {
+        labels[at] = Attribute::ALL[at].name();
+        at += 1;
+    }
+    labels[Attribute::COUNT] = TOPICS;
+    labels
+};
 
 /// The number of apps that have metrics of their own if no setting says it.
 const DEFAULT_APPS: usize = 100;
@@ -136,7 +153,7 @@ impl Metrics {
             connections: Gauge::default(),
             turned_away: Counter::default(),
             evicted: Counter::default(),
-            absent_attributes: by("attribute", Attribute::ALL.map(Attribute::name)),
+            absent_attributes: by("attribute", ABSENT),
             failed_logins: Counter::default(),
             settled_usage: Counter::default(),
             broker_refusals: BrokerRefusals::default(),
@@ -179,7 +196,8 @@ impl Metrics {
         registry.register("turned_away", help, self.turned_away.clone());
         let help = "Idle connections closed to make room for others";
         registry.register("evicted", help, self.evicted.clone());
-        let help = "Attributes stored as absent because the app's dictionaries had no room";
+        let help =
+            "Attributes and topics stored as absent because the app's dictionaries had no room";
         registry.register("absent_attributes", help, self.absent_attributes.family());
     }
 
@@ -208,10 +226,14 @@ impl Metrics {
         self.apps.of(app)
     }
 
-    /// Counts attributes of a device that were stored as absent.
-    pub(crate) fn absent(&self, attributes: AttributeSet) {
-        for attribute in attributes.iter() {
-            self.absent_attributes.of(attribute.name()).inc();
+    /// Counts attributes and topics of a device that were stored as absent.
+    pub(crate) fn absent(&self, absent: &Absent) {
+        let built_in = absent.attributes.iter().map(|attribute| (attribute.name(), 1));
+        for (attribute, count) in
+            built_in.chain([(OWN_ATTRIBUTES, absent.custom.len()), (TOPICS, absent.topics)])
+        {
+            let count = u64::try_from(count).unwrap_or(u64::MAX);
+            self.absent_attributes.of(attribute).inc_by(count);
         }
     }
 
@@ -221,9 +243,9 @@ impl Metrics {
         self.push_seconds.observe_time(took);
     }
 
-    /// Counts the answers to pushes that came in a request with many pushes.
-    pub(crate) fn answered_lines(&self, status: u32, lines: usize) {
-        let answer = Answer { call: Route::BATCH_LINE, status };
+    /// Counts the answers to lines of a request; `call` is the name of a line.
+    pub(crate) fn answered_lines(&self, call: &'static str, status: u32, lines: usize) {
+        let answer = Answer { call, status };
         self.answers.get_or_create(&answer).inc_by(u64::try_from(lines).unwrap_or(u64::MAX));
     }
 

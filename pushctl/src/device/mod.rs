@@ -167,6 +167,7 @@ impl PutArgs {
             app_version: text(&self.app_version),
             transport: text(&self.transport),
             token: text(&self.token),
+            ..DeviceDraft::default()
         }
     }
 }

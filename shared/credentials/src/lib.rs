@@ -1,9 +1,10 @@
-//! Device credentials for MQTT: the logins of devices, how they are issued, and how they are
-//! checked.
+//! The credentials of devices, how they are issued, and how they are checked: for MQTT brokers, and for the
+//! device's own record over HTTP.
 //!
 //! - A device's password is a [`token`]: a JSON Web Token, signed with ES256, that names the device
 //!   and ends by itself. EMQX 5.5 and RMQTT 0.8 check it, and read from it which topic the device
-//!   may read, with the public key alone.
+//!   may read, with the public key alone. A token for HTTP has the same form and another
+//!   [`Purpose`].
 //! - The keys that sign are a [`KeySet`]. A key that replaces another one signs from a stated time
 //!   on, while the earlier one goes on verifying ([`KeySet::rotate`]).
 //! - [`KeyFile`] keeps the set in a file that running programs read again when it changes.
@@ -47,7 +48,7 @@ pub use self::{
     key::{Key, PublicKey},
     key_file::{KeyFile, KeyFileError, KeyWords, StoredKeyFile, StoredKeys},
     key_set::{KeySet, MAX_KEYS, Rotation, RotationError},
-    login::{DeviceCredentials, MqttLogin},
+    login::{DeviceCredentials, MqttLogin, RecordAccess},
     seal::{SealError, SealFile, SealKeys},
-    token::{Token, TokenError},
+    token::{Purpose, Token, TokenError},
 };

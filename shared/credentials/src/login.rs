@@ -1,4 +1,5 @@
-//! The MQTT login of a device, as a registration returns it.
+//! The credentials of a device, as a registration returns them: its MQTT login, and the token for its own
+//! record.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -7,7 +8,9 @@ use push_model::{
 };
 use serde::Serialize;
 
-use crate::{issue_error::IssueError, key_file::KeyFile};
+use crate::{
+    identity::DeviceIdentity, issue_error::IssueError, key_file::KeyFile, token::TokenError,
+};
 
 /// Issues logins with the keys of a file.
 #[derive(Debug, Clone)]
@@ -69,6 +72,50 @@ impl DeviceCredentials {
             password: token.text,
             expires_at: token.expires_at,
         })
+    }
+
+    /// A token for the own record of this registration of a device.
+    ///
+    /// # Errors
+    /// As [`DeviceCredentials::issue`].
+    pub fn issue_for_record(
+        &self,
+        app: &AppKey,
+        client: &ClientId,
+        registration: RegistrationEpoch,
+        now: UnixMillis,
+    ) -> Result<RecordAccess, IssueError> {
+        let keys = self.keys.current();
+        let token = keys.issue_for_record(app, client, registration, now, self.token_ttl)?;
+        Ok(RecordAccess { token: token.text, expires_at: token.expires_at })
+    }
+
+    /// Returns the device that a token for its own record was issued to.
+    ///
+    /// # Errors
+    /// If it was not issued for that with one of the keys, or ended.
+    pub fn verify_for_record(
+        &self,
+        token: &[u8],
+        now: UnixMillis,
+    ) -> Result<DeviceIdentity, TokenError> {
+        self.keys.verify_for_record(token, now)
+    }
+}
+
+/// What a device reads and changes its own record with, in `Authorization: Bearer`. Its JSON is
+/// `result.access` of a registration; its `Debug` form does not show the token.
+#[derive(Clone, Serialize)]
+pub struct RecordAccess {
+    /// The token.
+    pub token: String,
+    /// From then on it is refused.
+    pub expires_at: UnixMillis,
+}
+
+impl fmt::Debug for RecordAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordAccess").field("expires_at", &self.expires_at).finish_non_exhaustive()
     }
 }
 

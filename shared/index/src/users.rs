@@ -1,16 +1,16 @@
-//! The users of an app's devices.
+//! The users and the topics of an app's devices.
 
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
-    ids::{ClientId, UserId},
+    ids::{ClientId, Topic, UserId},
 };
 use push_store::IndexError;
 
 /// The most topics of an app, unless a program sets another limit.
 pub const MAX_APP_TOPICS: usize = 10_000;
 
-/// The devices of users.
+/// The devices of users, and the topics of devices.
 #[async_trait]
 pub trait Users: Send + Sync {
     /// Returns the devices of each of these users, in the order of their client ids: those whose record names the user
@@ -23,6 +23,19 @@ pub trait Users: Send + Sync {
         app: &AppKey,
         users: &[UserId],
     ) -> Result<Vec<Vec<ClientId>>, IndexError>;
+
+    /// Returns those of these topics that no device of the app has. For some minutes after its last device lost a
+    /// topic it may not be among them, and an engine that cannot tell returns none.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn unknown_topics(
+        &self,
+        _app: &AppKey,
+        _topics: &[Topic],
+    ) -> Result<Vec<Topic>, IndexError> {
+        Ok(Vec::new())
+    }
 
     /// Sets the most topics that an app may have, for what this program writes from now on. Topics that
     /// an app has already stay.

@@ -54,7 +54,7 @@ impl Description {
         self.check_answer(operation, exchange)?;
         match exchange.body {
             _ if template.starts_with(BROKERS) => Ok(()),
-            Some(body) if template.ends_with("/batch") => self.check_lines(exchange, body),
+            Some(body) if is_lines(operation) => self.check_lines(operation, exchange, body),
             Some(body) => self.check_body(operation, exchange, body),
             None => Ok(()),
         }
@@ -135,4 +135,9 @@ fn validator(document: &Value, schema: &Value) -> Validator {
 
 fn first_error(validator: &Validator, value: &Value) -> Result<(), String> {
     validator.validate(value).map_err(|error| format!("{error} (at {})", error.instance_path()))
+}
+
+/// Returns true if the body of an operation has one request a line.
+fn is_lines(operation: &Value) -> bool {
+    !operation["requestBody"]["content"]["application/x-ndjson"].is_null()
 }

@@ -14,8 +14,8 @@ pub(super) fn with_effect(mut push: Value) -> Value {
     }
     if let Some(condition) = fields.get_mut("condition").and_then(Value::as_object_mut) {
         match number(condition, "type") {
-            Some(0) => drop_fields(condition, &["targeting", "client_ids"]),
-            Some(1) => drop_fields(condition, &["client_ids"]),
+            Some(0) => drop_fields(condition, &["targeting", "client_ids", "user_ids"]),
+            Some(1) => drop_fields(condition, &["client_ids", "user_ids"]),
             Some(2) => drop_fields(condition, &["targeting"]),
             _ => {}
         }

@@ -4,11 +4,13 @@
 mod answers;
 mod audience;
 mod batch_requests;
+mod device_tokens;
 mod devices;
 mod http2;
 mod limits;
 mod message_list;
 mod outages;
+mod profiles;
 mod random;
 mod secrets;
 mod statuses;

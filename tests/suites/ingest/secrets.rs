@@ -28,13 +28,18 @@ fn calls() -> Vec<(Request, Scope)> {
     let message = format!("/v1/message/{APP}/{}", MessageId::issue_named(&APP.parse().unwrap()));
     let push = format!("/v1/message/push/{APP}");
     let json = |request: Request| request.header("Content-Type", "application/json");
+    let ndjson = |request: Request| request.header("Content-Type", "application/x-ndjson");
     let batch = Request::new("POST", &format!("{push}/batch"), VALID);
     vec![
         (json(Request::new("POST", &push, VALID)), Scope::Push),
-        (batch.header("Content-Type", "application/x-ndjson"), Scope::Push),
+        (ndjson(batch), Scope::Push),
         (json(Request::new("POST", &format!("/v1/audience/{APP}"), VALID)), Scope::Read),
         (json(Request::new("PUT", &device, "{}")), Scope::Devices),
         (Request::new("GET", &device, ""), Scope::Devices),
+        (json(Request::new("PATCH", &device, "{}")), Scope::Devices),
+        (ndjson(Request::new("PATCH", &format!("/v1/device/{APP}"), "{}")), Scope::Devices),
+        (Request::new("GET", &format!("/v1/user/{APP}/u"), ""), Scope::Devices),
+        (Request::new("DELETE", &format!("/v1/user/{APP}/u"), ""), Scope::Devices),
         (Request::new("DELETE", &device, ""), Scope::Devices),
         (Request::new("GET", &message, ""), Scope::Read),
         (Request::new("GET", &format!("/v1/message/{APP}"), ""), Scope::Read),

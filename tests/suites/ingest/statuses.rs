@@ -4,10 +4,11 @@
 //!
 //! The forms of the answers are checked where they are read, against the description itself.
 
-use std::{collections::BTreeSet, num::NonZeroU32};
+use std::{collections::BTreeSet, num::NonZeroU32, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use push_model::app::AppQuota;
+use push_credentials::KeyFile;
+use push_model::{app::AppQuota, time::UnixMillis};
 use push_tests::{
     amqp_url, api_description, eventually, free_port, namespace, redis_url,
     service::{Program, request},
@@ -29,7 +30,7 @@ const NOT_ON_PURPOSE: [(&str, u16); 1] = [
 ];
 
 /// The operations that carry a secret of the app.
-const OF_AN_APP: [&str; 9] = [
+const OF_AN_APP: [&str; 13] = [
     "push",
     "pushBatch",
     "countAudience",
@@ -39,8 +40,13 @@ const OF_AN_APP: [&str; 9] = [
     "putDevice",
     "getDevice",
     "deleteDevice",
+    "patchDevice",
+    "patchDevices",
+    "getUser",
+    "deleteUser",
 ];
-const WITH_A_BODY: [&str; 4] = ["push", "pushBatch", "countAudience", "putDevice"];
+const WITH_A_BODY: [&str; 6] =
+    ["push", "pushBatch", "countAudience", "putDevice", "patchDevice", "patchDevices"];
 
 /// Operations with requests that `ingest` serves, unless a part of them is replaced.
 #[derive(Debug, Clone)]
@@ -58,6 +64,7 @@ async fn every_status_that_the_description_lists_occurs() {
     without_room(&mut seen).await;
     wrong_secrets(&mut seen).await;
     a_disabled_app(&mut seen).await;
+    a_device_that_names_its_user(&mut seen).await;
     a_full_app(&mut seen).await;
     a_used_key(&mut seen).await;
     operations_listener(&mut seen).await;
@@ -78,7 +85,17 @@ impl Served {
         let message = format!("/v1/message/{APP}/{}", push.send(service).await.message_id());
         let device = format!("/v1/device/{APP}/phone-1");
         let with_secret = |request: Request| request.header("Authorization", &service.secret);
-        let put = Request::new("PUT", &device, "{}").header("Content-Type", "application/json");
+        let user = format!("/v1/user/{APP}/user-1");
+        let of_user = r#"{"user_id":"user-1"}"#;
+        let json = |request: Request| request.header("Content-Type", "application/json");
+        let put = json(Request::new("PUT", &device, of_user));
+        let patch = json(Request::new("PATCH", &device, "{}"));
+        let patches = format!("/v1/device/{APP}");
+        let patches = Request::new("PATCH", &patches, r#"{"client_id":"phone-1"}"#)
+            .header("Content-Type", "application/x-ndjson");
+        let other = put.clone().path(&format!("/v1/device/{APP}/phone-3"));
+        let registered = with_secret(other).send(service).await;
+        assert_eq!(registered.http, 200, "{}", registered.text);
         let batch = Request::new("POST", &format!("/v1/message/push/{APP}/batch"), VALID)
             .header("Content-Type", "application/x-ndjson");
         let audience = Request::new("POST", &format!("/v1/audience/{APP}"), VALID)
@@ -92,7 +109,12 @@ impl Served {
             ("recallMessage", with_secret(Request::new("DELETE", &message, ""))),
             ("putDevice", with_secret(put)),
             ("getDevice", with_secret(Request::new("GET", &device, ""))),
+            ("patchDevice", with_secret(patch)),
+            ("patchDevices", with_secret(patches)),
+            ("getUser", with_secret(Request::new("GET", &user, ""))),
             ("deleteDevice", with_secret(Request::new("DELETE", &device, ""))),
+            // The device beside it is left.
+            ("deleteUser", with_secret(Request::new("DELETE", &user, ""))),
             ("getDescription", Request::new("GET", "/openapi.json", "")),
             ("getOtherDescription", Request::new("GET", "/openapi/brokers.json", "")),
         ];
@@ -198,8 +220,8 @@ async fn as_they_are_and_spoiled(seen: &mut Seen) {
     seen.expect(&service, 401, served.of_an_app().map(without_secret)).await;
     seen.expect(&service, 403, served.of_mosquitto().map(without_secret)).await;
     seen.expect(&service, 404, to_what_is_not_there(&service)).await;
-    let patched = spoiled(|request| request.method("PATCH"));
-    seen.expect(&service, 405, served.with_methods().map(patched)).await;
+    let with_another_method = spoiled(|request| request.method("OPTIONS"));
+    seen.expect(&service, 405, served.with_methods().map(with_another_method)).await;
     let large = spoiled(|request| request.body(" ".repeat(2000)));
     seen.expect(&service, 413, served.with_a_body().map(large)).await;
     let of_another_type = spoiled(|request| request.header("Content-Type", "text/plain"));
@@ -215,7 +237,8 @@ async fn as_they_are_and_spoiled(seen: &mut Seen) {
 fn to_what_is_not_there(service: &Service) -> Vec<(&'static str, Request)> {
     let message = format!("/v1/message/{APP}/01890000-0000-7000-8000-000000000000");
     let device = format!("/v1/device/{APP}/phone-2");
-    [
+    let user = format!("/v1/user/{APP}/user-2");
+    let requests = [
         ("push", "POST", "/v1/message/"),
         ("countAudience", "POST", "/v1/"),
         ("listMessages", "GET", "/v1/message/"),
@@ -224,12 +247,18 @@ fn to_what_is_not_there(service: &Service) -> Vec<(&'static str, Request)> {
         ("recallMessage", "DELETE", &message),
         ("getDevice", "GET", &device),
         ("deleteDevice", "DELETE", &device),
+        ("patchDevice", "PATCH", &device),
+        ("patchDevices", "PATCH", "/v1/device/"),
+        ("getUser", "GET", &user),
+        ("deleteUser", "DELETE", &user),
         ("getOtherDescription", "GET", "/openapi/elsewhere.json"),
-    ]
-    .map(|(id, method, path)| {
-        (id, Request::new(method, path, "").header("Authorization", &service.secret))
-    })
-    .into()
+    ];
+    let request = |(id, method, path): (_, &str, &str)| {
+        let body = if method == "PATCH" { "{}" } else { "" };
+        let request = Request::new(method, path, body).header("Content-Type", "application/json");
+        (id, request.header("Authorization", &service.secret))
+    };
+    requests.map(request).into()
 }
 
 async fn heads_that_do_not_end(seen: &mut Seen) {
@@ -285,6 +314,20 @@ async fn a_disabled_app(seen: &mut Seen) {
     service.change_app(|app| app.disabled = true).await;
     let pushes = served.all().filter(|(id, _)| id.starts_with("push"));
     seen.expect(&service, 403, pushes).await;
+    service.stop().await.unwrap();
+}
+
+async fn a_device_that_names_its_user(seen: &mut Seen) {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = KeyFile::open_or_create(&folder.path().join("keys"), UnixMillis::now()).unwrap();
+    let service = Service::start_with_keys(Arc::new(keys), Duration::from_hours(1), &[]).await;
+    let served = Served::by(&service).await;
+    let (_, put) = served.all().find(|(id, _)| *id == "putDevice").unwrap();
+    let registered = put.send(&service).await;
+    let token = registered.body["result"]["access"]["token"].as_str().unwrap();
+    let put = put.header("Authorization", &format!("Bearer {token}"));
+    let patch = put.clone().method("PATCH");
+    seen.expect(&service, 403, [("putDevice", put), ("patchDevice", patch)]).await;
     service.stop().await.unwrap();
 }
 

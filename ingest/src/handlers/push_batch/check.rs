@@ -3,29 +3,25 @@
 use std::sync::Arc;
 
 use push_model::{
-    app::App, device::TransportKind, ids::MessageId, text::without_mark, time::UnixMillis,
-    trace_parent::TraceParent,
+    device::TransportKind, ids::MessageId, time::UnixMillis, trace_parent::TraceParent,
 };
 
 use crate::{
-    apps::Caller,
+    apps::{CachedApp, Caller},
+    body::{Purpose, Reservation},
     handlers::{
         idempotency::{KnownNonces, checked_key, identify},
+        lines::{lines, next_portion},
         push::{CheckOutcome, CheckedPush, PushHandler, ReadPush},
         size,
+        unknown_topics::{self, names_topics},
+        user_devices::UserDevices,
     },
     message::Push,
     publisher::PushGroup,
     rejection::Rejection,
 };
 
-/// A part of a body that is checked before other requests have their turn, in bytes: about half a
-/// millisecond of work.
-const PORTION: usize = 64 * 1024;
-/// The cost of checking a line beside its bytes, counted in bytes of a portion.
-const LINE_COST: usize = 128;
-/// The most lines of white space in a body: each takes time, and there is room for millions.
-const MAX_BLANK: usize = 10_000;
 /// About how many bytes a job has more than its line.
 const JOB_OVERHEAD: usize = 192;
 
@@ -46,7 +42,7 @@ pub(super) struct CheckedLines {
 
 impl PushHandler {
     /// Checks the first `allowed` lines of a body. `trace` is what the spans of their jobs follow; `strict` refuses
-    /// unknown fields.
+    /// unknown fields. `memory` grows with the devices of the users that they name.
     pub(super) async fn check_lines(
         &self,
         caller: &Caller,
@@ -54,6 +50,7 @@ impl PushHandler {
         allowed: usize,
         trace: Option<TraceParent>,
         strict: bool,
+        memory: &mut Reservation,
     ) -> CheckedLines {
         let app = &*caller.cached;
         self.usage.learn(app).await;
@@ -67,8 +64,17 @@ impl PushHandler {
         let mut job = Vec::new();
         let mut lines = lines(body).take(allowed).peekable();
         while lines.peek().is_some() {
-            let read = |line| self.read_line(&app.app, line, carriers.as_ref(), strict);
-            let read: Vec<_> = next_portion(&mut lines).map(read).collect();
+            let read = |line| self.read_line(app, line, carriers.as_ref(), strict);
+            let mut read: Vec<_> = next_portion(&mut lines).map(read).collect();
+            if read.iter().flatten().any(|line| !line.push.wanted.users.is_empty()) {
+                Box::pin(self.add_users_of_lines(caller, &mut read, memory)).await;
+            }
+            if read.iter().flatten().any(|line| names_topics(&line.push)) {
+                let mut pushes: Vec<_> =
+                    read.iter_mut().flatten().map(|line| &mut line.push).collect();
+                let (index, app) = (&self.usage.index, caller.key());
+                Box::pin(unknown_topics::note(index, &app, &mut pushes)).await;
+            }
             let keyed = read.iter().flatten().filter(|line| line.has_key).map(|line| line.id);
             let keyed: Vec<MessageId> = keyed.collect();
             let known = match keyed.is_empty() {
@@ -93,10 +99,30 @@ impl PushHandler {
         CheckedLines { lines: checked, groups: groups.finish() }
     }
 
+    /// Adds the devices of the users that lines name to their audiences.
+    async fn add_users_of_lines(
+        &self,
+        caller: &Caller,
+        lines: &mut [Result<ReadPush<'_>, Rejection>],
+        memory: &mut Reservation,
+    ) {
+        let mut found = Reservation::empty(&caller.cached.memory, Purpose::Batch);
+        let users = lines.iter().flatten().flat_map(|line| &line.push.wanted.users);
+        let (index, app) = (&self.usage.index, caller.key());
+        let devices = UserDevices::of(index, &app, users, &mut found).await;
+        for line in lines {
+            if let Ok(read) = line
+                && let Err(refused) = self.add_devices(&mut read.push, &devices, memory)
+            {
+                *line = Err(refused);
+            }
+        }
+    }
+
     /// Reads a line and checks its fields.
     fn read_line<'a>(
         &self,
-        app: &App,
+        app: &CachedApp,
         line: &'a [u8],
         carriers: Option<&Arc<[TransportKind]>>,
         strict: bool,
@@ -105,86 +131,14 @@ impl PushHandler {
         if line.len() > limit {
             return Err(Rejection::MessageTooLarge(limit));
         }
-        let (push, key) = Push::read_line(line, self.rules)?;
+        let (push, key) = Push::read_line(line, self.rules_of(app))?;
         if strict {
             push.notes.refuse_unknown_fields()?;
         }
         let key = key.as_ref().map(|key| checked_key(key.as_bytes(), "idempotency_key"));
         let key = key.transpose()?;
-        let id = identify(app, key, push.audience_kind(), push.dry_run);
+        let id = identify(&app.app, key, push.audience_kind(), push.dry_run);
         let has_key = key.is_some();
         Ok(ReadPush { push, id, has_key, carriers: size::of_line(carriers, line.len()) })
-    }
-}
-
-/// Takes the next lines whose checks take the time of a portion.
-fn next_portion<'a>(
-    lines: &mut std::iter::Peekable<impl Iterator<Item = &'a [u8]>>,
-) -> impl Iterator<Item = &'a [u8]> {
-    let mut portion = 0;
-    std::iter::from_fn(move || {
-        lines.next_if(|line| {
-            let fits = portion < PORTION;
-            portion += line.len() + LINE_COST;
-            fits
-        })
-    })
-}
-
-fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
-    all_lines(body).filter(|line| !line.trim_ascii().is_empty())
-}
-
-/// Returns the lines without the byte order mark that each may have at its beginning: one that is not the first
-/// has it where files were joined.
-fn all_lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
-    body.split(|b| *b == b'\n').map(without_mark)
-}
-
-/// Counts the lines that are pushes.
-///
-/// # Errors
-/// If there is none, or more than `limit`; or if more than [`MAX_BLANK`] lines are none.
-pub(super) fn count_lines(body: &[u8], limit: usize) -> Result<usize, Rejection> {
-    let (mut pushes, mut others) = (0, 0);
-    for line in all_lines(body) {
-        let count = if line.trim_ascii().is_empty() { &mut others } else { &mut pushes };
-        *count += 1;
-        if pushes > limit {
-            return Err(Rejection::TooManyLines(limit));
-        }
-        if others > MAX_BLANK {
-            return Err(Rejection::TooManyBlankLines(MAX_BLANK));
-        }
-    }
-    match pushes {
-        0 => Err(Rejection::MessageIllegal("the body has no line with a push".into())),
-        pushes => Ok(pushes),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_white_space_are_no_pushes() {
-        let body = b"\n{}\r\n \t\r\n\n[]\n\n";
-        assert_eq!(lines(body).collect::<Vec<_>>(), [&b"{}\r"[..], b"[]"]);
-        assert_eq!(count_lines(body, 2), Ok(2));
-        let marked = "\u{feff}{}\n\u{feff}\n\u{feff}[]\r\n".as_bytes();
-        assert_eq!(lines(marked).collect::<Vec<_>>(), [&b"{}"[..], b"[]\r"]);
-        assert_eq!(count_lines(marked, 2), Ok(2));
-        let blank = |lines| [b"{}", &*b"\n".repeat(lines)].concat();
-        assert_eq!(count_lines(&blank(MAX_BLANK), 1), Ok(1));
-        let too_many = Rejection::TooManyBlankLines(MAX_BLANK);
-        assert_eq!(count_lines(&blank(MAX_BLANK + 1), 1), Err(too_many));
-        assert_eq!(count_lines(body, 1), Err(Rejection::TooManyLines(1)));
-        for empty in [&b""[..], b"\n", b" \r\n\n"] {
-            assert!(
-                matches!(count_lines(empty, 1), Err(Rejection::MessageIllegal(_))),
-                "{empty:?}"
-            );
-        }
     }
 }

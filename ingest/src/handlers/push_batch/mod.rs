@@ -24,8 +24,9 @@ use hyper::body::Body;
 use push_model::{app::Scope, time::UnixMillis, trace_parent::TraceParent};
 use tokio::time::Instant;
 
-use self::check::{CheckedLine, CheckedLines, count_lines};
+use self::check::{CheckedLine, CheckedLines};
 use super::{
+    lines::count_lines,
     media_type::NDJSON,
     push::{PushHandler, unpublished},
 };
@@ -38,6 +39,7 @@ use crate::{
     publisher::{NotPublished, PushGroup},
     rejection::Rejection,
     reply::{Lines, Reply},
+    route::Route,
     settings::LINE_MEMORY,
 };
 
@@ -83,7 +85,7 @@ impl BatchHandler {
         let http = &self.pushes.http;
         let read = body.read_for(&cached.memory, Purpose::Batch, http, BodyError::of_message);
         let Buffered { bytes, mut memory } = read.await?;
-        let count = count_lines(&bytes, http.max_batch_lines)?;
+        let count = count_lines(&bytes, http.max_batch_lines).map_err(Rejection::from_pushes)?;
         if head.idempotency_key.is_some() {
             let problem = "the header Idempotency-Key is for a single push: here each line has \
                            its own, in the field idempotency_key";
@@ -102,8 +104,10 @@ impl BatchHandler {
         };
 
         let trace = head.note_messages(allowed);
-        let mut checked =
-            self.pushes.check_lines(caller, &bytes, allowed, trace, head.is_strict()).await;
+        let is_strict = head.is_strict();
+        let checked =
+            self.pushes.check_lines(caller, &bytes, allowed, trace, is_strict, &mut memory);
+        let mut checked = checked.await;
         drop(bytes);
         if let Some(rate) = rate {
             let too_frequent = || CheckedLine::Rejected(Rejection::TooFrequent(rate));
@@ -135,7 +139,7 @@ impl BatchHandler {
         let mut answers = Lines::of(lines.len(), memory);
         let mut accepted = 0;
         let rejected = |answers: &mut Lines<_>, rejection: &Rejection| {
-            self.metrics.answered_lines(rejection.number(), 1);
+            self.metrics.answered_lines(Route::BATCH_LINE, rejection.number(), 1);
             counters.rejected.inc();
             answers.rejected(rejection);
         };
@@ -161,7 +165,7 @@ impl BatchHandler {
                 CheckedLine::Rejected(rejection) => rejected(&mut answers, rejection),
             }
         }
-        self.metrics.answered_lines(200, accepted);
+        self.metrics.answered_lines(Route::BATCH_LINE, 200, accepted);
         let mut reply = answers.reply();
         if let Some(rate) = rate {
             reply.put_rate(rate);

@@ -18,7 +18,7 @@ fn targeting_is_normalised_and_a_bad_value_is_named_by_its_path() {
         "country": ["cn", "CN", "sg"], "language": ["zh_CN", "en", "zh"], "brand": [" Xiao Mi"],
         "model": [], "os_version": ["034"], "app_version": null
     }));
-    let Audience::Targeting(wanted) = push.unwrap().audience else { panic!("targeting") };
+    let Audience::Targeting(wanted) = push.unwrap().wanted.audience else { panic!("targeting") };
     let list = |a| wanted.wanted(a).iter().map(|value| &**value).collect::<Vec<_>>();
     assert_eq!(list(Attribute::Country), ["CN", "SG"]);
     assert_eq!(list(Attribute::Language), ["en", "zh"], "zh-CN is a zh");
@@ -27,7 +27,7 @@ fn targeting_is_normalised_and_a_bad_value_is_named_by_its_path() {
     assert!(wanted.wanted(Attribute::Model).is_empty());
 
     assert_eq!(
-        targeting(json!({})).unwrap().audience,
+        targeting(json!({})).unwrap().wanted.audience,
         Audience::Targeting(Targeting::all_devices())
     );
     assert_eq!(
@@ -77,17 +77,15 @@ fn client_ids_are_counted_without_repeats() {
         body["condition"]["client_ids"] = ids;
         read(&body)
     };
-    let Ok(Push { audience: Audience::Clients(ids), .. }) =
-        clients(json!(["b", "a", "b", "c", "a"]))
-    else {
-        panic!("three clients are allowed")
-    };
+    let three = clients(json!(["b", "a", "b", "c", "a"])).unwrap().wanted;
+    let Audience::Clients(ids) = three.audience else { panic!("three clients are allowed") };
     assert_eq!(ids.len(), 3);
     assert_eq!(
         clients(json!(["a", "b", "c", "d", "a"])),
-        Err(Rejection::TooManyClients { given: 4, limit: 3 })
+        Err(Rejection::TooManyClients { given: 4, limit: 3, with_users: false })
     );
-    let required = "condition.client_ids is required with condition.type 2 (users)";
+    let required =
+        "condition.client_ids or condition.user_ids is required with condition.type 2 (users)";
     assert_eq!(problem(clients(Value::Null)), required);
     assert_eq!(problem(clients(json!([]))), "condition.client_ids must name at least one device");
     for bad in [
@@ -108,8 +106,9 @@ fn what_the_condition_type_does_not_use_has_no_effect() {
     for junk in [json!(5), json!(["", 1]), json!({"contry": 1})] {
         let mut body = valid();
         body["condition"]["client_ids"] = junk.clone();
+        body["condition"]["user_ids"] = junk.clone();
         body["condition"]["targeting"] = junk.clone();
-        assert_eq!(read(&body).unwrap().audience, Audience::All);
+        assert_eq!(read(&body).unwrap().wanted.audience, Audience::All);
         body["notification"] = json!({});
         body["data"] = junk.clone();
         assert!(read(&body).is_ok(), "data of a notification");
@@ -125,6 +124,10 @@ fn a_condition_alone_is_read_as_that_of_a_push_with_the_same_errors() {
         json!({"type": 0}),
         json!({"type": 1, "targeting": {"country": ["sg", "SG"], "language": ["zh"]}}),
         json!({"type": 2, "client_ids": ["b", "a", "b"]}),
+        json!({"type": 2, "client_ids": ["b"], "user_ids": ["u"]}),
+        json!({"type": 0, "sample": {"from": 0, "to": 10, "seed": "s"}}),
+        json!({"type": 1, "targeting": {"filter": {"topic": "f1"}}}),
+        json!({"type": 1, "targeting": {"filter": {"attribute": "none", "in": [1]}}}),
         json!({"type": 1, "targeting": {"contry": ["SG"]}}),
         json!({"type": 1, "targeting": {"country": ["SG", "Singapore"]}}),
         json!({"type": 2, "client_ids": ["a", "b", "c", "d"]}),
@@ -134,13 +137,67 @@ fn a_condition_alone_is_read_as_that_of_a_push_with_the_same_errors() {
         json!(null),
     ];
     for condition in conditions {
-        let of_push = read(&with("condition", condition.clone())).map(|push| push.audience);
+        let of_push = read(&with("condition", condition.clone())).map(|push| push.wanted);
         for body in [json!({"condition": condition}), json!({"type": "x", "condition": condition})]
         {
-            assert_eq!(read_audience(body.to_string().as_bytes(), RULES), of_push, "{body}");
+            assert_eq!(read_audience(body.to_string().as_bytes(), rules()), of_push, "{body}");
         }
     }
     for body in ["", "[]", "{", "{}", "\"condition\""] {
-        assert!(read_audience(body.as_bytes(), RULES).is_err(), "{body}");
+        assert!(read_audience(body.as_bytes(), rules()).is_err(), "{body}");
     }
+}
+
+#[test]
+fn users_are_named_beside_or_instead_of_devices_with_one_limit() {
+    let named = |condition: Value| {
+        let mut condition = condition;
+        condition["type"] = json!(2);
+        read(&with("condition", condition))
+    };
+    let users = |push: Result<Push<'_>, Rejection>| {
+        let wanted = push.unwrap().wanted;
+        wanted.users.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(users(named(json!({"user_ids": ["v", "u@x|1", "v"]}))), ["u@x|1", "v"]);
+    assert_eq!(users(named(json!({"user_ids": ["u"], "client_ids": []}))), ["u"]);
+    let both = named(json!({"user_ids": ["u", "v"], "client_ids": ["a", "b"]}));
+    let many = Rejection::TooManyClients { given: 4, limit: 3, with_users: true };
+    assert_eq!(both, Err(many.clone()));
+    assert!(many.message().contains("condition.user_ids name 4 different devices and users"));
+    assert!(problem(named(json!({"user_ids": []}))).contains("at least one user"));
+    assert!(problem(named(json!({"user_ids": ["a", "b c"]}))).starts_with("condition.user_ids[1]"));
+}
+
+#[test]
+fn a_sample_is_a_range_of_percent_and_is_never_ignored() {
+    let sampled = |kind: u8, sample: Value| {
+        let condition =
+            json!({"type": kind, "targeting": {}, "client_ids": ["a"], "sample": sample});
+        read(&with("condition", condition))
+    };
+    let share = |from: Value, to: Value| json!({"from": from, "to": to, "seed": "spring"});
+    for kind in [0, 1] {
+        let Audience::Targeting(targeting) =
+            sampled(kind, share(json!(0.05), json!(1e1))).unwrap().wanted.audience
+        else {
+            panic!("a sample is a targeting")
+        };
+        let sample = targeting.sample.unwrap();
+        assert_eq!((sample.from, sample.to, &*sample.seed), (5, 1000, "spring"));
+    }
+    let whole = sampled(0, share(json!(0), json!(100))).unwrap().wanted.audience;
+    assert_eq!(whole, Audience::All, "everyone is no sample");
+    for (from, to) in [(json!(0), json!(0.001)), (json!(-1), json!(5)), (json!(0), json!(101))] {
+        let told = problem(sampled(0, share(from, to)));
+        assert!(told.contains("from 0 to 100 with at most two decimals"), "{told}");
+    }
+    let told = problem(sampled(0, share(json!(10), json!(10))));
+    assert_eq!(told, "condition.sample.from must be less than condition.sample.to");
+    let told = problem(sampled(1, json!({"from": 0, "to": 10})));
+    assert_eq!(told, "condition.sample.seed is required");
+    let told = problem(sampled(1, json!({"from": 0, "to": 10, "seed": "", "of": 1})));
+    assert!(told.contains("unknown field `of`"), "{told}");
+    let told = problem(sampled(2, share(json!(0), json!(10))));
+    assert!(told.starts_with("condition.sample must not be used with condition.type 2"), "{told}");
 }

@@ -157,7 +157,7 @@ fn what_is_not_json_is_said_with_its_place() {
         );
     }
     assert_eq!(
-        problem(Push::read(b"{\"a\":\"\xff\"}", RULES)),
+        problem(Push::read(b"{\"a\":\"\xff\"}", rules())),
         "the body is not UTF-8 (at byte 6)"
     );
     let lone_surrogate =
@@ -179,7 +179,7 @@ fn deep_nesting_is_answered_and_not_followed() {
 fn a_line_has_an_idempotency_key_and_a_body_has_none() {
     let with_key = |key: Value| with("idempotency_key", key).to_string();
     let key = |line: &str| {
-        let read = Push::read_line(line.as_bytes(), RULES);
+        let read = Push::read_line(line.as_bytes(), rules());
         read.map(|(_, key)| key.map(|key| key.to_string()))
     };
     assert_eq!(key(&valid().to_string()), Ok(None));
@@ -194,7 +194,7 @@ fn a_line_has_an_idempotency_key_and_a_body_has_none() {
             panic!("{wrong} is not a key");
         };
         assert!(problem.starts_with("idempotency_key: "), "{problem}");
-        assert!(Push::read(with_key(wrong).as_bytes(), RULES).is_ok(), "it is an unknown field");
+        assert!(Push::read(with_key(wrong).as_bytes(), rules()).is_ok(), "it is an unknown field");
     }
 }
 
@@ -211,7 +211,7 @@ fn dry_run_is_a_boolean_and_false_by_default() {
 #[test]
 fn a_huge_time_to_live_expires_at_the_latest_time() {
     let push = read(&with("time_to_live", json!(u64::MAX))).unwrap();
-    let (payload, _) = push.into_parts(
+    let (payload, _, _) = push.into_parts(
         MessageId::issue_named(&"a".parse().unwrap()),
         "a".parse().unwrap(),
         UnixMillis(1),

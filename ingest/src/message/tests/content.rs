@@ -6,7 +6,7 @@ use super::*;
 
 fn notification(body: Value) -> Notification<'static> {
     match read(&body).unwrap().content {
-        Content::Notification(notification) => notification,
+        Content::Notification(notification, _) => notification,
         Content::Data(_) => panic!("a notification"),
     }
 }

@@ -3,15 +3,30 @@
 mod audience;
 mod body;
 mod content;
+mod filter;
 mod fuzz;
 mod hints;
+mod localized;
 mod notes;
 
+use std::sync::LazyLock;
+
+use push_model::custom::ValueType;
 use serde_json::{Value, json};
 
 use super::*;
 
-const RULES: Rules = Rules { max_client_ids: 3 };
+/// Of an app that declares an attribute of each type.
+fn rules() -> AppRules<'static> {
+    static DECLARED: LazyLock<Declarations> = LazyLock::new(|| {
+        let mut declared = Declarations::default();
+        for value_type in ValueType::ALL {
+            declared.add(format!("a-{}", value_type.name()).parse().unwrap(), value_type).unwrap();
+        }
+        declared
+    });
+    AppRules { limits: Rules { max_client_ids: 3 }, attributes: &DECLARED }
+}
 
 /// The push borrows from its body, which is therefore leaked.
 fn read(body: &Value) -> Result<Push<'static>, Rejection> {
@@ -21,10 +36,10 @@ fn read(body: &Value) -> Result<Push<'static>, Rejection> {
 /// Reads a body in each of the three ways, which must agree: in one pass, only the fields that are
 /// used, and as a line of a batch request.
 fn read_text(body: &str) -> Result<Push<'_>, Rejection> {
-    let push = Push::read(body.as_bytes(), RULES);
+    let push = Push::read(body.as_bytes(), rules());
     let unmarked = body.strip_prefix('\u{feff}').unwrap_or(body);
-    assert_eq!(push, Push::read_used_fields(unmarked, RULES), "{body}");
-    let line = Push::read_line(body.as_bytes(), RULES);
+    assert_eq!(push, Push::read_used_fields(unmarked, rules()), "{body}");
+    let line = Push::read_line(body.as_bytes(), rules());
     assert_eq!(push, line.map(|(push, _)| push), "{body}");
     push
 }

@@ -6,51 +6,26 @@
 //! Other clients may share the address, behind a proxy. So the bound refuses no request whose secret is right:
 //! what was counted for it is taken back.
 //!
-//! The addresses are not stored. Each has, by its hash, one of a fixed number of counters
-//! ([`gcra`](super::gcra)). Two addresses that share a counter share a bound, which does no harm for the same
-//! reason. There is no lock, and nothing to evict.
+//! Two addresses that share a counter ([`counters`](super::counters)) share a bound, which does no harm for the
+//! same reason.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    net::IpAddr,
-    num::NonZeroU32,
-    time::Duration,
-};
+use std::{net::IpAddr, num::NonZeroU32};
 
 use tokio::time::Instant;
 
-use super::{
-    gcra::{Arrival, Gcra, nanos_since},
-    network_of,
-};
+use super::{counters::Counters, network_of};
 
-/// The number of counters, of 8 bytes each.
+/// The number of counters.
 const COUNTERS: usize = 16_384;
-/// The bound is on failures in this time.
-const PERIOD: Duration = Duration::from_mins(1);
-/// In nanoseconds.
-const SECOND: u64 = 1_000_000_000;
 
 /// The failures of all addresses.
 #[derive(Debug)]
-pub struct Failures {
-    /// None if there is no bound.
-    rule: Option<Gcra>,
-    epoch: Instant,
-    /// Its keys are random, so that no client can choose an address with another's counter.
-    hasher: RandomState,
-    counters: Box<[Arrival]>,
-}
+pub struct Failures(Counters);
 
 impl Failures {
     /// Allows each address so many in a minute.
     pub fn new(a_minute: Option<NonZeroU32>, now: Instant) -> Self {
-        Self {
-            rule: a_minute.map(|limit| Gcra::new(limit, PERIOD)),
-            epoch: now,
-            hasher: RandomState::new(),
-            counters: (0..COUNTERS).map(|_| Arrival::default()).collect(),
-        }
+        Self(Counters::new(COUNTERS, a_minute, now))
     }
 
     /// Counts a failure.
@@ -58,29 +33,19 @@ impl Failures {
     /// # Errors
     /// If the address had used them up before: whole seconds until it may fail again.
     pub fn count(&self, address: IpAddr, now: Instant) -> Result<(), u64> {
-        let Some(rule) = self.rule else { return Ok(()) };
-        match self.counter(address).count(rule, 1, nanos_since(self.epoch, now)) {
-            (0, debt) => Err(rule.wait(debt).div_ceil(SECOND)),
-            _ => Ok(()),
-        }
+        self.0.count(network_of(address), now)
     }
 
     /// Takes back what was counted for a login that did not fail.
     pub fn take_back(&self, address: IpAddr) {
-        if let Some(rule) = self.rule {
-            self.counter(address).take_back(rule);
-        }
-    }
-
-    fn counter(&self, address: IpAddr) -> &Arrival {
-        let hash = self.hasher.hash_one(network_of(address));
-        // The remainder is less than the number of counters.
-        &self.counters[usize::try_from(hash % COUNTERS as u64).unwrap_or_default()]
+        self.0.take_back(network_of(address));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn of(a_minute: u32, now: Instant) -> Failures {

@@ -1,5 +1,6 @@
 //! The addresses of programs and clients.
 
+pub mod counters;
 pub mod failures;
 pub mod gcra;
 pub mod proxy_protocol;

@@ -28,7 +28,7 @@ use crate::{
     identity::DeviceIdentity,
     issue_error::IssueError,
     key_set::{KeySet, Rotation, RotationError},
-    token::TokenError,
+    token::{Purpose, TokenError},
 };
 
 /// The words for a kind of keys in messages.
@@ -344,11 +344,29 @@ impl KeyFile {
         password: &[u8],
         now: UnixMillis,
     ) -> Result<DeviceIdentity, TokenError> {
-        let found = self.current().authenticate(client_id, username, password, now);
+        self.with_newest(|keys| keys.authenticate(client_id, username, password, now))
+    }
+
+    /// Returns the device that a token for its own record was issued to ([`KeySet::verify`]), as
+    /// [`KeyFile::authenticate`].
+    ///
+    /// # Errors
+    /// As [`KeySet::verify`].
+    pub fn verify_for_record(
+        &self,
+        token: &[u8],
+        now: UnixMillis,
+    ) -> Result<DeviceIdentity, TokenError> {
+        self.with_newest(|keys| keys.verify(token, Purpose::DeviceRecord, now))
+    }
+
+    fn with_newest(
+        &self,
+        verify: impl Fn(&KeySet) -> Result<DeviceIdentity, TokenError>,
+    ) -> Result<DeviceIdentity, TokenError> {
+        let found = verify(&self.current());
         match (&found, self.newest()) {
-            (Err(TokenError::UnknownKey), Some(keys)) => {
-                keys.authenticate(client_id, username, password, now)
-            }
+            (Err(TokenError::UnknownKey), Some(keys)) => verify(&keys),
             _ => found,
         }
     }

@@ -8,8 +8,6 @@ use crate::acl::Rule;
 
 /// The only algorithm.
 pub(super) const ALGORITHM: &str = "ES256";
-/// The only type.
-pub(super) const TYPE: &str = "JWT";
 
 /// The header that is written.
 #[derive(Debug, Serialize)]
@@ -38,9 +36,9 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error>
     IgnoredAny::deserialize(deserializer).map(|_| true)
 }
 
-/// The claims that are written.
+/// The claims that are written for an MQTT login.
 #[derive(Debug, Serialize)]
-pub(super) struct Claims<'a> {
+pub(super) struct LoginClaims<'a> {
     pub(super) iat: u64,
     pub(super) exp: u64,
     pub(super) sub: &'a str,
@@ -54,16 +52,27 @@ pub(super) struct Claims<'a> {
     pub(super) acl: [Rule; 3],
 }
 
+/// The claims that are written for the device's own record.
+#[derive(Debug, Serialize)]
+pub(super) struct RecordClaims<'a> {
+    pub(super) exp: u64,
+    pub(super) sub: &'a str,
+    #[serde(skip_serializing_if = "is_first")]
+    pub(super) generation: u64,
+    pub(super) registration: String,
+}
+
 /// The claims that are read. `iat` and `acl` are for brokers that read the token themselves.
 #[derive(Debug, Deserialize)]
 pub(super) struct ReceivedClaims<'a> {
     pub(super) exp: u64,
     #[serde(borrow)]
     pub(super) sub: Cow<'a, str>,
+    /// Required for an MQTT login, as is `username`.
     #[serde(borrow)]
-    pub(super) clientid: Cow<'a, str>,
+    pub(super) clientid: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    pub(super) username: Cow<'a, str>,
+    pub(super) username: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) generation: u64,
     #[serde(borrow)]

@@ -10,16 +10,24 @@
 //! `clientid` and `username` are what EMQX and RMQTT compare with the placeholders `${clientid}`
 //! and `${username}`, `sub` is the field's standard name. [`acl`](crate::acl) lets the
 //! device subscribe to its own topic and denies everything else.
+//!
+//! A token for the device's own record over HTTP is another one ([`Purpose`]):
+//!
+//! ```text
+//! header   {"alg":"ES256","typ":"device-record","kid":"…"}
+//! claims   {"exp":…,"sub":"app:device","generation":3,"registration":"5f8e…"}
+//! ```
 
 mod claims;
 mod issue;
+mod purpose;
 mod verify;
 
 use std::{fmt, time::Duration};
 
 use push_model::time::UnixMillis;
 
-pub use self::verify::TokenError;
+pub use self::{purpose::Purpose, verify::TokenError};
 
 /// The longest token that is looked at, in characters. With the longest ids a token has 1,900.
 pub const MAX_LEN: usize = 2048;
@@ -36,7 +44,7 @@ pub const MAX_TTL: Duration = Duration::from_hours(366 * 24);
 /// A token, and when it ends. `Debug` does not show the token: it is a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// The text that a device gives as its MQTT password.
+    /// The text that a device gives as its MQTT password, or as a bearer token (RFC 6750).
     pub text: String,
     /// From then on it is refused.
     pub expires_at: UnixMillis,

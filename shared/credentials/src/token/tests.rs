@@ -77,7 +77,7 @@ fn a_token_says_what_brokers_read() {
 
 #[test]
 fn a_token_that_was_issued_earlier_is_still_read() {
-    let identity = golden_keys().verify(GOLDEN_TOKEN.as_bytes(), NOW).unwrap();
+    let identity = golden_keys().verify(GOLDEN_TOKEN.as_bytes(), Purpose::MqttLogin, NOW).unwrap();
     assert_eq!((identity.app_key(), &identity.client), (app(2), &client()));
     assert_eq!(identity.expires_at, NOW.plus(DAY));
 }
@@ -88,16 +88,23 @@ fn a_token_ends_at_its_time_and_not_later_than_its_key() {
     let token = keys.issue(&app(0), &client(), EPOCH, NOW, DAY).unwrap();
     assert_eq!(token.expires_at, NOW.plus(DAY));
     let last = UnixMillis(token.expires_at.0 - 1);
-    assert!(keys.verify(token.text.as_bytes(), last).is_ok());
+    assert!(keys.verify(token.text.as_bytes(), Purpose::MqttLogin, last).is_ok());
     assert_eq!(
-        keys.verify(token.text.as_bytes(), token.expires_at),
+        keys.verify(token.text.as_bytes(), Purpose::MqttLogin, token.expires_at),
         Err(TokenError::Expired(token.expires_at))
     );
     keys.rotate(Rotation { lead: DAY / 2, overlap: DAY / 4 }, NOW).unwrap();
     let shorter = keys.issue(&app(0), &client(), EPOCH, NOW, DAY).unwrap();
     assert_eq!(shorter.expires_at, NOW.plus(DAY / 2 + DAY / 4));
-    assert!(keys.verify(token.text.as_bytes(), UnixMillis(shorter.expires_at.0 - 1)).is_ok());
-    let after = keys.verify(token.text.as_bytes(), shorter.expires_at);
+    assert!(
+        keys.verify(
+            token.text.as_bytes(),
+            Purpose::MqttLogin,
+            UnixMillis(shorter.expires_at.0 - 1)
+        )
+        .is_ok()
+    );
+    let after = keys.verify(token.text.as_bytes(), Purpose::MqttLogin, shorter.expires_at);
     assert_eq!(after, Err(TokenError::UnknownKey), "the key that signed it has ended");
 }
 
@@ -122,7 +129,10 @@ fn a_token_is_good_for_the_device_that_it_names_only() {
 fn only_a_token_of_a_known_key_with_the_one_algorithm_is_accepted() {
     let (keys, others) = (KeySet::generate(NOW).unwrap(), KeySet::generate(NOW).unwrap());
     let key = &keys.keys()[0];
-    assert!(keys.verify(signed(key, &header(&keys), CLAIMS).as_bytes(), NOW).is_ok());
+    assert!(
+        keys.verify(signed(key, &header(&keys), CLAIMS).as_bytes(), Purpose::MqttLogin, NOW)
+            .is_ok()
+    );
     let kid = key.kid();
     let refused = [
         (r#"{"alg":"none","typ":"JWT","kid":"K"}"#, TokenError::Algorithm),
@@ -140,11 +150,41 @@ fn only_a_token_of_a_known_key_with_the_one_algorithm_is_accepted() {
     ];
     for (header, error) in refused {
         let token = signed(key, &header.replace('K', kid), CLAIMS);
-        assert_eq!(keys.verify(token.as_bytes(), NOW), Err(error), "{header}");
+        assert_eq!(keys.verify(token.as_bytes(), Purpose::MqttLogin, NOW), Err(error), "{header}");
     }
     let forged = signed(&others.keys()[0], &header(&keys), CLAIMS);
-    assert_eq!(keys.verify(forged.as_bytes(), NOW), Err(TokenError::Signature));
-    assert_eq!(others.verify(token(&keys).as_bytes(), NOW), Err(TokenError::UnknownKey));
+    assert_eq!(keys.verify(forged.as_bytes(), Purpose::MqttLogin, NOW), Err(TokenError::Signature));
+    assert_eq!(
+        others.verify(token(&keys).as_bytes(), Purpose::MqttLogin, NOW),
+        Err(TokenError::UnknownKey)
+    );
+}
+
+#[test]
+fn a_token_is_good_for_its_purpose_only() {
+    let keys = golden_keys();
+    let login = token(&keys);
+    let record = keys.issue_for_record(&app(2), &client(), EPOCH, NOW, DAY).unwrap().text;
+    let verify = |token: &str, purpose| keys.verify(token.as_bytes(), purpose, NOW);
+    let identity = verify(&record, Purpose::DeviceRecord).unwrap();
+    assert_eq!((identity.app_key(), &identity.client), (app(2), &client()));
+    assert_eq!((identity.registration, identity.expires_at), (EPOCH, NOW.plus(DAY)));
+    assert_eq!(verify(&login, Purpose::DeviceRecord), Err(TokenError::Algorithm));
+    assert_eq!(verify(&record, Purpose::MqttLogin), Err(TokenError::Algorithm));
+    // Nor does another header help: the bytes that are signed differ too.
+    let other_header = |token: &str, header: &str| {
+        let (_, rest) = token.split_once('.').unwrap();
+        format!("{}.{rest}", base64url(header.as_bytes()))
+    };
+    let as_login = other_header(&record, &header(&keys));
+    assert_eq!(verify(&as_login, Purpose::MqttLogin), Err(TokenError::Signature));
+    let key = &keys.keys()[0];
+    let header = header(&keys).replace("JWT", "device-record");
+    let plain = signed(key, &header, CLAIMS);
+    assert_eq!(verify(&plain, Purpose::DeviceRecord), Err(TokenError::Signature));
+    let (text, signature) = record.rsplit_once('.').unwrap();
+    let signature = from_base64url(signature.as_bytes()).unwrap();
+    assert!(!key.verify(text.as_bytes(), &signature), "no JSON Web Token for any reader");
 }
 
 #[test]
@@ -171,7 +211,11 @@ fn a_token_whose_parts_were_changed_is_refused() {
         ("x".repeat(MAX_LEN + 1), TokenError::TooLong),
     ];
     for (changed, error) in changed {
-        assert_eq!(keys.verify(changed.as_bytes(), NOW), Err(error), "{changed}");
+        assert_eq!(
+            keys.verify(changed.as_bytes(), Purpose::MqttLogin, NOW),
+            Err(error),
+            "{changed}"
+        );
     }
 }
 
@@ -189,7 +233,11 @@ fn signed_claims_that_name_no_device_are_refused() {
     ];
     for claims in bad {
         let token = signed(&keys.keys()[0], &header(&keys), &claims);
-        assert_eq!(keys.verify(token.as_bytes(), NOW), Err(TokenError::Claims), "{claims}");
+        assert_eq!(
+            keys.verify(token.as_bytes(), Purpose::MqttLogin, NOW),
+            Err(TokenError::Claims),
+            "{claims}"
+        );
     }
 }
 
@@ -199,7 +247,7 @@ fn a_signed_token_that_lasts_longer_than_any_that_is_issued_is_refused() {
     let ends = |keys: &KeySet, exp: u64| {
         let claims = CLAIMS.replace("1700000001", &exp.to_string());
         let token = signed(&keys.keys()[0], &header(keys), &claims);
-        keys.verify(token.as_bytes(), NOW).map(|identity| identity.expires_at)
+        keys.verify(token.as_bytes(), Purpose::MqttLogin, NOW).map(|identity| identity.expires_at)
     };
     let latest = NOW.plus(MAX_TTL + CLOCK_ALLOWANCE);
     assert_eq!(ends(&keys, latest.0 / 1000), Ok(latest));
@@ -217,7 +265,7 @@ fn a_signed_token_that_lasts_longer_than_any_that_is_issued_is_refused() {
 #[test]
 fn what_a_token_proved_names_the_key_that_must_still_be_in_force() {
     let mut keys = KeySet::generate(NOW).unwrap();
-    let kid = keys.verify(token(&keys).as_bytes(), NOW).unwrap().kid;
+    let kid = keys.verify(token(&keys).as_bytes(), Purpose::MqttLogin, NOW).unwrap().kid;
     assert!(keys.verifying(&kid, NOW).is_some());
     keys.rotate(Rotation { lead: Duration::ZERO, overlap: Duration::ZERO }, NOW).unwrap();
     assert!(keys.verifying(&kid, NOW).is_none());
@@ -230,7 +278,7 @@ fn the_longest_ids_fit_into_a_token() {
     let client: ClientId = "c".repeat(128).parse().unwrap();
     let token = keys.issue(&app, &client, EPOCH, NOW, Duration::MAX).unwrap();
     assert!(token.text.len() <= MAX_LEN, "{}", token.text.len());
-    assert_eq!(keys.verify(token.text.as_bytes(), NOW).unwrap().client, client);
+    assert_eq!(keys.verify(token.text.as_bytes(), Purpose::MqttLogin, NOW).unwrap().client, client);
 }
 
 #[test]
@@ -243,8 +291,8 @@ proptest! {
     #[test]
     fn no_text_is_accepted_and_none_panics(text in ".{0,200}", bytes: Vec<u8>) {
         let keys = golden_keys();
-        prop_assert!(keys.verify(text.as_bytes(), NOW).is_err());
-        prop_assert!(keys.verify(&bytes, NOW).is_err());
+        prop_assert!(keys.verify(text.as_bytes(), Purpose::MqttLogin, NOW).is_err());
+        prop_assert!(keys.verify(&bytes, Purpose::MqttLogin, NOW).is_err());
     }
 
     #[test]
@@ -252,13 +300,13 @@ proptest! {
         let mut token = GOLDEN_TOKEN.as_bytes().to_vec();
         prop_assume!(token[at] != byte);
         token[at] = byte;
-        prop_assert!(golden_keys().verify(&token, NOW).is_err());
+        prop_assert!(golden_keys().verify(&token, Purpose::MqttLogin, NOW).is_err());
     }
 
     #[test]
     fn signed_parts_of_any_content_do_not_panic(header in "\\PC{0,80}", claims in "\\PC{0,80}") {
         let keys = golden_keys();
         let token = signed(&keys.keys()[0], &header, &claims);
-        prop_assert!(keys.verify(token.as_bytes(), NOW).is_err());
+        prop_assert!(keys.verify(token.as_bytes(), Purpose::MqttLogin, NOW).is_err());
     }
 }

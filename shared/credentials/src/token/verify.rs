@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use push_model::{mqtt::MqttDevice, time::UnixMillis};
 
 use super::{
-    CLOCK_ALLOWANCE, MAX_LEN, MAX_TTL,
-    claims::{ALGORITHM, ReceivedClaims, ReceivedHeader, TYPE},
+    CLOCK_ALLOWANCE, MAX_LEN, MAX_TTL, Purpose,
+    claims::{ALGORITHM, ReceivedClaims, ReceivedHeader},
 };
 use crate::{encoding::from_base64url, identity::DeviceIdentity, key::Key, key_set::KeySet};
 
@@ -24,7 +24,7 @@ pub enum TokenError {
     #[error("the text is no token")]
     Malformed,
     /// Its header asks for another algorithm or type.
-    #[error("the token is not of type {TYPE} with algorithm {ALGORITHM}")]
+    #[error("the token is not one for this use with algorithm {ALGORITHM}")]
     Algorithm,
     /// Its header has extensions that the reader would have to understand.
     #[error("the token demands extensions")]
@@ -36,7 +36,7 @@ pub enum TokenError {
     #[error("the signature is wrong")]
     Signature,
     /// It is signed, but its claims are not those of a token that is issued: a name of a device,
-    /// three times, and an end within [`MAX_TTL`].
+    /// three times for an MQTT login, and an end within [`MAX_TTL`].
     #[error("the claims are not those of a device's token")]
     Claims,
     /// It ended.
@@ -48,24 +48,29 @@ pub enum TokenError {
 }
 
 impl KeySet {
-    /// The device that this token was issued to.
+    /// Returns the device that this token was issued to.
     ///
     /// # Errors
-    /// If it was not issued with one of these keys, or ended.
-    pub fn verify(&self, token: &[u8], now: UnixMillis) -> Result<DeviceIdentity, TokenError> {
+    /// If it was not issued with one of these keys for this purpose, or ended.
+    pub fn verify(
+        &self,
+        token: &[u8],
+        purpose: Purpose,
+        now: UnixMillis,
+    ) -> Result<DeviceIdentity, TokenError> {
         match token.len() {
             0 => return Err(TokenError::Missing),
             1..=MAX_LEN => {}
             _ => return Err(TokenError::TooLong),
         }
         let parts = Parts::split(token).ok_or(TokenError::Malformed)?;
-        let kid = read_header(parts.header)?;
+        let kid = read_header(parts.header, purpose)?;
         let key = self.verifying(&kid, now).ok_or(TokenError::UnknownKey)?;
         let signature = from_base64url(parts.signature).ok_or(TokenError::Malformed)?;
-        if !key.verify(parts.signed, &signature) {
+        if !key.verify(&purpose.signed(parts.signed), &signature) {
             return Err(TokenError::Signature);
         }
-        read_claims(parts.claims, key, now)
+        read_claims(parts.claims, purpose, key, now)
     }
 
     /// Verifies a token for a login at an MQTT broker, as [`KeySet::verify`]. It must belong to the device
@@ -80,7 +85,7 @@ impl KeySet {
         password: &[u8],
         now: UnixMillis,
     ) -> Result<DeviceIdentity, TokenError> {
-        let identity = self.verify(password, now)?;
+        let identity = self.verify(password, Purpose::MqttLogin, now)?;
         let name = identity.device().to_string();
         if name == client_id && name == username {
             Ok(identity)
@@ -117,11 +122,17 @@ impl<'a> Parts<'a> {
 }
 
 /// The id of the key that the header names.
-fn read_header(encoded: &[u8]) -> Result<String, TokenError> {
+fn read_header(encoded: &[u8], purpose: Purpose) -> Result<String, TokenError> {
     let json = from_base64url(encoded).ok_or(TokenError::Malformed)?;
     let header: ReceivedHeader<'_> =
         serde_json::from_slice(&json).map_err(|_| TokenError::Malformed)?;
-    if header.alg != ALGORITHM || header.typ.is_some_and(|typ| typ != TYPE) {
+    let typ = header.typ.as_deref();
+    // A JSON Web Token may lack its type (RFC 7519 section 5.1).
+    let is_of_purpose = match purpose {
+        Purpose::MqttLogin => typ.is_none_or(|typ| typ == purpose.type_name()),
+        Purpose::DeviceRecord => typ == Some(purpose.type_name()),
+    };
+    if header.alg != ALGORITHM || !is_of_purpose {
         return Err(TokenError::Algorithm);
     }
     if header.crit {
@@ -130,11 +141,17 @@ fn read_header(encoded: &[u8]) -> Result<String, TokenError> {
     header.kid.map(Cow::into_owned).ok_or(TokenError::UnknownKey)
 }
 
-fn read_claims(encoded: &[u8], key: &Key, now: UnixMillis) -> Result<DeviceIdentity, TokenError> {
+fn read_claims(
+    encoded: &[u8],
+    purpose: Purpose,
+    key: &Key,
+    now: UnixMillis,
+) -> Result<DeviceIdentity, TokenError> {
     let json = from_base64url(encoded).ok_or(TokenError::Claims)?;
     let claims: ReceivedClaims<'_> =
         serde_json::from_slice(&json).map_err(|_| TokenError::Claims)?;
-    if claims.sub != claims.clientid || claims.sub != claims.username {
+    let names = [claims.clientid.as_deref(), claims.username.as_deref()];
+    if purpose == Purpose::MqttLogin && names != [Some(&*claims.sub); 2] {
         return Err(TokenError::Claims);
     }
     let MqttDevice { app, client } = claims.sub.parse().map_err(|_| TokenError::Claims)?;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde::Deserialize;
 
-use super::{Device, TransportKind};
+use super::{Device, TransportKind, profile_draft::NamedValues};
 use crate::{
     attributes::{Attribute, Attributes, BadValue},
     ids::ClientId,
@@ -44,6 +44,15 @@ pub struct DeviceDraft<'a> {
     /// The address at the transport's provider.
     #[serde(borrow)]
     pub token: Option<Text<'a>>,
+    /// Values of the app's own attributes; `null` is no value.
+    #[serde(borrow)]
+    pub attributes: Option<NamedValues<'a>>,
+    /// All topics.
+    #[serde(borrow)]
+    pub topics: Option<Vec<Text<'a>>>,
+    /// The user.
+    #[serde(borrow)]
+    pub user_id: Option<Text<'a>>,
 }
 
 impl fmt::Debug for DeviceDraft<'_> {

@@ -2,11 +2,15 @@
 //!
 //! - `carrier`: a transport, or a lane of one, for which broadcasts have partitions of their own
 //! - `draft`: the JSON of a registration or an import, and its check
+//! - `profile_draft`: the JSON of a profile in a registration or a change, and its check
+//! - `shown`: the JSON of a device with its profile
 //! - `subscription`: the stored form of a Web Push subscription
 //! - `transport_kind`: what reaches a device
 
 mod carrier;
 mod draft;
+mod profile_draft;
+mod shown;
 pub mod subscription;
 mod transport_kind;
 
@@ -17,6 +21,10 @@ use serde::Serialize;
 pub use self::{
     carrier::Carrier,
     draft::{AttributeWarning, BadDevice, CheckedDevice, DeviceDraft, MAX_TOKEN_LEN},
+    profile_draft::{
+        CheckedProfile, MAX_LISTED_TOPICS, NamedValues, ProfileDraft, ProfileWarning, TopicsEdit,
+    },
+    shown::ShownDevice,
     transport_kind::TransportKind,
 };
 use crate::{

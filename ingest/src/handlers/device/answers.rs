@@ -1,0 +1,120 @@
+//! The answers to calls for devices, and what they warn about.
+
+use push_credentials::{MqttLogin, RecordAccess};
+use push_index::Absent;
+use push_model::{
+    attributes::Attribute,
+    custom::Declarations,
+    device::{ProfileWarning, ShownDevice},
+    ids::ClientId,
+    profile::{MAX_TOPICS, MAX_USER_DEVICES},
+};
+use serde::Serialize;
+
+use crate::message::near;
+
+/// The most warnings of an answer.
+const MAX_WARNINGS: usize = 10;
+
+/// The answer to a registration.
+#[derive(Serialize)]
+pub(super) struct Registered<'a> {
+    #[serde(flatten)]
+    pub(super) device: ShownDevice<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mqtt: Option<MqttLogin>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) access: Option<RecordAccess>,
+    /// Warnings for the sender, such as attributes that are stored as absent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
+}
+
+/// The answer to a change of a profile.
+#[derive(Serialize)]
+pub(super) struct Patched<'a> {
+    pub(super) client_id: &'a ClientId,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Removed<'a> {
+    pub(super) client_id: &'a ClientId,
+}
+
+/// Returns what to say of the parts of a profile that cannot be stored.
+pub(super) fn profile_warnings(
+    warnings: &[ProfileWarning],
+    declared: &Declarations,
+) -> Vec<String> {
+    let texts = warnings.iter().map(|warning| match warning {
+        ProfileWarning::Undeclared(name) => undeclared(name, declared),
+        other => other.to_string(),
+    });
+    shortened(texts.collect())
+}
+
+/// Leaves out the last of many warnings.
+pub(super) fn shortened(mut warnings: Vec<String>) -> Vec<String> {
+    let beyond = warnings.len().saturating_sub(MAX_WARNINGS);
+    if beyond > 0 {
+        warnings.truncate(MAX_WARNINGS);
+        warnings.push(format!("{beyond} more warnings are left out"));
+    }
+    warnings
+}
+
+fn undeclared(name: &str, declared: &Declarations) -> String {
+    if Attribute::ALL.iter().any(|built_in| built_in.name() == name) {
+        return format!(
+            "attributes.{name} is not stored: {name} is a built-in attribute, which stands beside \
+             attributes in a registration"
+        );
+    }
+    let known = declared.iter().map(|declared| declared.name.as_str());
+    let near = near(name, known).map(|near| format!("; the nearest one is {near}"));
+    let near = near.unwrap_or_default();
+    format!("attributes.{name} is not stored: this app declares no attribute of this name{near}")
+}
+
+/// Returns the names of the parts for which the app's dictionaries have no room.
+pub(super) fn without_room(absent: &Absent, declared: &Declarations) -> Vec<String> {
+    let built_in = absent.attributes.iter().map(|attribute| attribute.name().to_owned());
+    let own = absent.custom.iter().filter_map(|id| declared.by_id(*id));
+    let own = own.map(|declared| format!("attributes.{}", declared.name));
+    let topics = (absent.topics > 0).then(|| "topics".to_owned());
+    built_in.chain(own).chain(topics).collect()
+}
+
+/// Returns what to say of the parts that are not stored.
+pub(super) fn absent_warnings(absent: &Absent, declared: &Declarations) -> Vec<String> {
+    let Absent { topics, topics_beyond, user_id, .. } = absent;
+    let without_room = without_room(&Absent { topics: 0, ..absent.clone() }, declared);
+    let mut warnings: Vec<_> = without_room
+        .iter()
+        .map(|name| {
+            format!(
+                "{name} is stored as absent: the devices of this app have too many different values \
+                 of it"
+            )
+        })
+        .collect();
+    if *topics > 0 {
+        warnings.push(format!(
+            "topics: {topics} of them are left out, because the devices of this app have as many \
+             different topics as they may have"
+        ));
+    }
+    if *topics_beyond > 0 {
+        warnings.push(format!(
+            "topics: {topics_beyond} of them are left out: a device has at most {MAX_TOPICS}"
+        ));
+    }
+    if *user_id {
+        warnings.push(format!(
+            "user_id is stored as absent: a user has at most {MAX_USER_DEVICES} devices"
+        ));
+    }
+    warnings
+}
