@@ -1,9 +1,7 @@
 //! One message: its funnel as it changes, its content, and its recall.
 
 use maud::{Markup, html};
-use push_model::{
-    app::AppKey, ids::AppId, ledger::MessageState, report::Report, time::UnixMillis,
-};
+use push_model::{app::AppKey, ids::AppId, ledger::MessageState, report::Report, time::UnixMillis};
 use push_operator::message::{MessageView, Recalled};
 use serde_json::Value;
 
