@@ -8,6 +8,7 @@ use push_boot::{
 };
 
 use crate::{
+    app::attribute::AttributeCommand, device::user::UserCommand,
     access::{admin_key::AdminKeyCommand, key::KeyCommand},
     app::AppCommand,
     audit::AuditCommand,
@@ -79,9 +80,15 @@ pub(crate) enum Command {
     /// Make and change apps
     #[command(subcommand)]
     App(AppCommand),
+    /// Declare, list and remove attributes of an app's own
+    #[command(subcommand)]
+    Attribute(AttributeCommand),
     /// Register, list and remove devices
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// Show and remove the devices of a user
+    #[command(subcommand)]
+    User(UserCommand),
     /// Make, replace and show the keys that sign the MQTT logins of devices
     #[command(subcommand)]
     Key(KeyCommand),

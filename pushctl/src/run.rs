@@ -170,6 +170,12 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             note.into_iter().for_each(|note| out.note(note));
             Ok(())
         }
+        Command::Attribute(command) => {
+            app::attribute::run(command, &*index(&urls).await?, &actor, out).await
+        }
+        Command::User(command) => {
+            device::user::run(command, &*index(&urls).await?, &actor, out).await
+        }
         Command::Device(command) => {
             let client = match command.server() {
                 Some((server, app)) => server.client_if_asked(app, &urls, out)?,
