@@ -8,12 +8,13 @@ use push_boot::{
 };
 
 use crate::{
-    app::attribute::AttributeCommand, device::user::UserCommand,
     access::{admin_key::AdminKeyCommand, key::KeyCommand},
     app::AppCommand,
+    app::attribute::AttributeCommand,
     audit::AuditCommand,
     dead::DeadCommand,
     device::DeviceCommand,
+    device::user::UserCommand,
     doctor::DoctorArgs,
     help::{completions::CompletionsArgs, man::ManArgs},
     message::MessageCommand,

@@ -89,7 +89,8 @@ pub async fn list(
             requests += 1;
             let range = SlotRange { shard, from, to };
             let scanned = index.list_devices(&key, range, missing).await?;
-            page.devices.extend(scanned.items.into_iter().map(|device| DeviceView::new(device, &declared)));
+            page.devices
+                .extend(scanned.items.into_iter().map(|device| DeviceView::new(device, &declared)));
             page.unreadable += scanned.unreadable;
             next = scanned.next.filter(|next| *next < to);
         }

@@ -87,7 +87,9 @@ pub async fn remove(
                 }
             }
         }
-        bail!(Refusal::Conflict(format!("the user {user} registers devices all the time: repeat it")))
+        bail!(Refusal::Conflict(format!(
+            "the user {user} registers devices all the time: repeat it"
+        )))
     };
     recorded(Some(index), actor.event_of_app(Action::UserRemoved, app.id), work).await
 }

@@ -24,6 +24,13 @@ impl DeviceView {
         Self { device: shown_device(device), declared: Arc::clone(declared) }
     }
 
+    /// The device without its address at the transport's provider, with which messages can be sent to it.
+    #[must_use]
+    pub fn without_token(mut self) -> Self {
+        self.device.token = None;
+        self
+    }
+
     /// The attributes that its app declares.
     pub fn declared(&self) -> &Declarations {
         &self.declared

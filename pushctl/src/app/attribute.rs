@@ -44,9 +44,8 @@ pub enum AttributeCommand {
 }
 
 fn value_type(text: &str) -> Result<ValueType, String> {
-    ValueType::from_name(text).ok_or_else(|| {
-        format!("must be one of {}", ValueType::ALL.map(ValueType::name).join(", "))
-    })
+    ValueType::from_name(text)
+        .ok_or_else(|| format!("must be one of {}", ValueType::ALL.map(ValueType::name).join(", ")))
 }
 
 /// Runs the command.
@@ -76,7 +75,9 @@ pub async fn run(
         }
         AttributeCommand::Remove { app_id, name, confirmation } => {
             let loss = async || {
-                Ok(format!("removes the attribute {name} of {app_id}, with the values of its devices"))
+                Ok(format!(
+                    "removes the attribute {name} of {app_id}, with the values of its devices"
+                ))
             };
             confirmation.ask(loss, out).await?;
             let removed = attributes::remove(index, actor, &app_id, &name).await?;

@@ -176,9 +176,7 @@ impl DeviceCommand {
             Self::Show(one)
             | Self::Remove(one)
             | Self::Put(PutArgs { one, .. })
-            | Self::Patch(PatchArgs { one, .. }) => {
-                Some((&one.server, &one.app_id))
-            }
+            | Self::Patch(PatchArgs { one, .. }) => Some((&one.server, &one.app_id)),
             _ => None,
         }
     }

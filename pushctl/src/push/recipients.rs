@@ -9,7 +9,8 @@ use push_model::{
 use serde_json::{Value, json};
 
 fn filter(text: &str) -> Result<Value, String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
     if value.is_object() { Ok(value) } else { Err("must be a JSON object".to_owned()) }
 }
 
@@ -105,8 +106,10 @@ impl RecipientArgs {
         }
         let is_named = !self.to.is_empty() || !self.user.is_empty();
         if is_named && self.sample.is_some() {
-            return Err("--to and --user name the devices, so --sample would have no effect: leave it out"
-                .to_owned());
+            return Err(
+                "--to and --user name the devices, so --sample would have no effect: leave it out"
+                    .to_owned(),
+            );
         }
         let condition = self.condition_of(is_named, flags.first().copied(), &targeting);
         condition.map(|mut condition| {

@@ -52,8 +52,8 @@ pub use self::{
     audit::AuditTrail,
     components::Components,
     devices::{
-        CarrierExtent, Devices, PatchRefused, Put, PutRefused, REMOVED_APP_REFUSES,
-        Scanned, Selection,
+        CarrierExtent, Devices, PatchRefused, Put, PutRefused, REMOVED_APP_REFUSES, Scanned,
+        Selection,
     },
     dictionaries::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,

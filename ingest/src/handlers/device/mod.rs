@@ -294,8 +294,7 @@ fn check_client_id(given: Option<&str>, client: &ClientId) -> Result<(), Rejecti
 fn refuse_left_out(warnings: &[String], change: &ProfileChange) -> Result<(), Rejection> {
     let (_, topics_beyond) = change.apply(&Profile::default());
     let beyond = Absent { topics_beyond, ..Absent::default() };
-    let warnings =
-        warnings.iter().cloned().chain(beyond.warnings(&Declarations::default()));
+    let warnings = warnings.iter().cloned().chain(beyond.warnings(&Declarations::default()));
     let warnings = shortened(warnings.collect());
     if warnings.is_empty() { Ok(()) } else { Err(Rejection::Illegal(warnings.join(", and "))) }
 }

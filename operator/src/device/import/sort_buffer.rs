@@ -10,8 +10,8 @@ use std::{collections::HashMap, fmt::Display, io, sync::Arc};
 
 use push_model::{
     attributes::{Attribute, Attributes},
-    device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     custom::Declarations,
+    device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     ids::{BadId, ClientId},
     profile::{DeviceWrite, Profile, ProfileChange},
 };
