@@ -1,18 +1,18 @@
 //! The metrics of a worker as they are published: their names, help texts and labels.
 
 use prometheus_client::{
-    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
-use push_boot::metrics::{ByApp, Histogram};
-use push_queue::Lane;
+use push_boot::metrics::{ByApp, ByLabel, Histogram};
+use push_model::ledger::RetryReason;
+use push_queue::WorkLane;
 
 use super::{
     failures::TransportFailures,
     handles::{
-        AppCounters, AppOutcomeLabel, AudienceLabel, ByAudience, DeviceCounters, OutcomeLabel,
-        ReasonLabel, RetryCounters, TransportCounters, TransportLabel,
+        AppCounters, AppOutcomeLabel, ByAudience, DeviceCounters, OutcomeLabel, RetryCounters,
+        TransportCounters, TransportLabel,
     },
     last_estimate::LastEstimate,
     removals::Removals,
@@ -36,39 +36,8 @@ const RUN_ENDS: [&str; 14] = [
     "broken",
 ];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct DispositionLabel {
-    /// The label's published name.
-    pub(super) disposition: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct EntryStateLabel {
-    /// The label's published name.
-    pub(super) found: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct BodyLabel {
-    pub(super) body: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct EndLabel {
-    pub(super) end: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct LaneLabel {
-    pub(super) lane: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct StoreLabel {
-    pub(super) store: &'static str,
-}
-
-type HistogramFamily = Family<AudienceLabel, Histogram, fn() -> Histogram>;
+/// Every state in which a closing check finds an entry.
+const CLOSING_CHECKS: [&str; 5] = ["open", "closed", "missing", "forgotten", "overdue"];
 
 /// The metrics as they are published, and the handles of those that are used often.
 #[derive(Debug)]
@@ -80,24 +49,22 @@ pub(super) struct Families {
     pub(super) transport_family: Family<TransportLabel, Counter>,
     pub(super) transports: TransportCounters,
     pub(super) failures: TransportFailures,
-    pub(super) retry_family: Family<ReasonLabel, Counter>,
+    pub(super) retry_family: ByLabel<Counter>,
     pub(super) retries: RetryCounters,
     pub(super) removals: Removals,
-    pub(super) store_retries: Family<StoreLabel, Counter>,
-    pub(super) latency_family: HistogramFamily,
+    pub(super) store_retries: ByLabel<Counter>,
     pub(super) latency: ByAudience,
-    pub(super) targeting_family: HistogramFamily,
     pub(super) targeting: ByAudience,
     pub(super) batch_devices: Histogram,
     pub(super) batch_seconds: Histogram,
-    pub(super) run_ends: Family<EndLabel, Counter>,
+    pub(super) run_ends: ByLabel<Counter>,
     pub(super) run_seconds: Histogram,
-    pub(super) dispositions: Family<DispositionLabel, Counter>,
-    pub(super) in_work: Family<LaneLabel, Gauge>,
-    pub(super) dead: Family<LaneLabel, Counter>,
-    pub(super) isolated: Family<LaneLabel, Counter>,
-    pub(super) dropped_copies: Family<BodyLabel, Counter>,
-    pub(super) closing_checks: Family<EntryStateLabel, Counter>,
+    pub(super) dispositions: ByLabel<Counter>,
+    pub(super) in_work: ByLabel<Gauge>,
+    pub(super) dead: ByLabel<Counter>,
+    pub(super) isolated: ByLabel<Counter>,
+    pub(super) dropped_copies: ByLabel<Counter>,
+    pub(super) closing_checks: ByLabel<Counter>,
     pub(super) broadcasts: LastEstimate,
     pub(super) ledger_bytes: Gauge,
     pub(super) ledger_limit: Gauge,
@@ -111,10 +78,10 @@ impl Families {
     /// Where the first `apps` apps have metrics of their own.
     pub(super) fn new(apps: usize) -> Self {
         let (device_family, app_family) = (Family::default(), Family::default());
-        let (transport_family, retry_family) = (Family::default(), Family::default());
-        let latency_family = HistogramFamily::new_with_constructor(Histogram::of_long_times);
-        let targeting_family = HistogramFamily::new_with_constructor(Histogram::of_short_times);
-        let families = Self {
+        let transport_family = Family::default();
+        let retry_family = by("reason", RetryReason::ALL.map(RetryReason::name));
+        let lanes = WorkLane::ALL.map(WorkLane::name);
+        Self {
             devices: DeviceCounters::new(&device_family),
             device_family,
             apps: AppCounters::by_app(apps, app_family.clone()),
@@ -125,21 +92,19 @@ impl Families {
             retries: RetryCounters::new(&retry_family),
             retry_family,
             removals: Removals::default(),
-            store_retries: Family::default(),
-            latency: ByAudience::new(&latency_family),
-            latency_family,
-            targeting: ByAudience::new(&targeting_family),
-            targeting_family,
+            store_retries: by("store", ["index", "queue"]),
+            latency: ByAudience::new(Histogram::of_long_times),
+            targeting: ByAudience::new(Histogram::of_short_times),
             batch_devices: Histogram::of_counts(12),
             batch_seconds: Histogram::of_short_times(),
-            run_ends: Family::default(),
+            run_ends: by("end", RUN_ENDS),
             run_seconds: Histogram::of_short_times(),
-            dispositions: Family::default(),
-            in_work: Family::default(),
-            dead: Family::default(),
-            isolated: Family::default(),
-            dropped_copies: Family::default(),
-            closing_checks: Family::default(),
+            dispositions: by("disposition", []),
+            in_work: ByLabel::new("lane", lanes, Gauge::default),
+            dead: by("lane", lanes),
+            isolated: by("lane", lanes),
+            dropped_copies: by("body", ["same", "other"]),
+            closing_checks: by("found", CLOSING_CHECKS),
             broadcasts: LastEstimate::default(),
             ledger_bytes: Gauge::default(),
             ledger_limit: Gauge::default(),
@@ -147,33 +112,13 @@ impl Families {
             ledger_evicted: Gauge::default(),
             dictionaries_nearly_full: Gauge::default(),
             dictionary_values_freed: Counter::default(),
-        };
-        families.begin_all_series();
-        families
+        }
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
         self.register_deliveries(registry);
         self.register_times(registry);
         self.register_ledger(registry);
-    }
-
-    /// Makes the series whose label values are known beforehand.
-    fn begin_all_series(&self) {
-        for end in RUN_ENDS {
-            self.run_ends.get_or_create_owned(&EndLabel { end });
-        }
-        for lane in Lane::ALL.map(Lane::name) {
-            self.in_work.get_or_create_owned(&LaneLabel { lane });
-            self.dead.get_or_create_owned(&LaneLabel { lane });
-            self.isolated.get_or_create_owned(&LaneLabel { lane });
-        }
-        for body in ["same", "other"] {
-            self.dropped_copies.get_or_create_owned(&BodyLabel { body });
-        }
-        for found in ["open", "closed", "missing", "forgotten", "overdue"] {
-            self.closing_checks.get_or_create_owned(&EntryStateLabel { found });
-        }
     }
 
     fn register_deliveries(&self, registry: &mut Registry) {
@@ -184,30 +129,30 @@ impl Families {
         let help = "Devices handed to a transport, by what it answered";
         registry.register("transport_devices", help, self.transport_family.clone());
         let help = "Tries of a device that gave no outcome, by reason";
-        registry.register("retries", help, self.retry_family.clone());
+        registry.register("retries", help, self.retry_family.family());
         let help = "Devices that their provider reported as gone, by what was done with them";
-        registry.register("gone_devices", help, self.removals.family.clone());
+        registry.register("gone_devices", help, self.removals.family.family());
         let help = "Requests to a store that were made again because they failed";
-        registry.register("store_retries", help, self.store_retries.clone());
+        registry.register("store_retries", help, self.store_retries.family());
         let help = "Runs on partitions, by how they ended";
-        registry.register("runs", help, self.run_ends.clone());
+        registry.register("runs", help, self.run_ends.family());
         let help = "Runs on partitions, by what happened to their queue message";
-        registry.register("dispositions", help, self.dispositions.clone());
-        registry.register("in_work", "Queue messages in work", self.in_work.clone());
-        registry.register("dead_letters", "Messages put aside", self.dead.clone());
+        registry.register("dispositions", help, self.dispositions.family());
+        registry.register("in_work", "Queue messages in work", self.in_work.family());
+        registry.register("dead_letters", "Messages put aside", self.dead.family());
         let help = "Queue messages that were delivered often and are processed alone";
-        registry.register("isolated", help, self.isolated.clone());
+        registry.register("isolated", help, self.isolated.family());
         let help = "Copies of messages with an Idempotency-Key that were dropped, by whether they have the \
                     body of the copy that is sent";
-        registry.register("dropped_copies", help, self.dropped_copies.clone());
+        registry.register("dropped_copies", help, self.dropped_copies.family());
     }
 
     fn register_times(&self, registry: &mut Registry) {
         let unit = || Unit::Seconds;
         let help = "From the acceptance of a push to the acknowledgement for a device";
-        registry.register_with_unit("accepted_to_sent", help, unit(), self.latency_family.clone());
+        registry.register_with_unit("accepted_to_sent", help, unit(), self.latency.family());
         let help = "Time of a request to the index for devices";
-        registry.register_with_unit("targeting", help, unit(), self.targeting_family.clone());
+        registry.register_with_unit("targeting", help, unit(), self.targeting.family());
         let help = "Time of a run on a partition";
         registry.register_with_unit("run", help, unit(), self.run_seconds.clone());
         let help = "Time a batch of devices took to be sent";
@@ -218,7 +163,7 @@ impl Families {
 
     fn register_ledger(&self, registry: &mut Registry) {
         let help = "Closing checks of broadcasts, by how they found the ledger entry";
-        registry.register("closing_checks", help, self.closing_checks.clone());
+        registry.register("closing_checks", help, self.closing_checks.family());
         let mut bytes = |name, help, gauge: &Gauge| {
             registry.register_with_unit(name, help, Unit::Bytes, gauge.clone());
         };
@@ -233,4 +178,9 @@ impl Families {
         let help = "Values of dictionaries that were freed because no device had them";
         registry.register("dictionary_values_freed", help, self.dictionary_values_freed.clone());
     }
+}
+
+/// Counters by a label with these values.
+fn by<const N: usize>(label: &'static str, values: [&'static str; N]) -> ByLabel<Counter> {
+    ByLabel::new(label, values, Counter::default)
 }

@@ -6,8 +6,9 @@ use std::{collections::BTreeMap, sync::OnceLock};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
+    registry::Metric,
 };
-use push_boot::metrics::{ByApp, Histogram};
+use push_boot::metrics::{ByApp, ByLabel, Histogram};
 use push_model::{
     device::TransportKind,
     ids::AudienceKind,
@@ -32,16 +33,6 @@ pub(super) struct AppOutcomeLabel {
 pub(super) struct TransportLabel {
     transport: &'static str,
     outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ReasonLabel {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct AudienceLabel {
-    audience: &'static str,
 }
 
 /// Devices by their outcome in the ledger.
@@ -118,11 +109,8 @@ impl AppCounters {
 pub(super) struct RetryCounters(BTreeMap<RetryReason, Counter>);
 
 impl RetryCounters {
-    pub(super) fn new(family: &Family<ReasonLabel, Counter>) -> Self {
-        let of = |reason: RetryReason| {
-            (reason, family.get_or_create_owned(&ReasonLabel { reason: reason.name() }))
-        };
-        Self(RetryReason::ALL.map(of).into_iter().collect())
+    pub(super) fn new(counters: &ByLabel<Counter>) -> Self {
+        Self(RetryReason::ALL.map(|reason| (reason, counters.of(reason.name()))).into())
     }
 
     pub(super) fn add(&self, retried: &Retried) {
@@ -197,14 +185,19 @@ impl TransportCounters {
 /// A histogram for pushes to named devices, and one for broadcasts.
 #[derive(Debug)]
 pub(super) struct ByAudience {
+    all: ByLabel<Histogram>,
     named: Histogram,
     broadcast: Histogram,
 }
 
 impl ByAudience {
-    pub(super) fn new(family: &Family<AudienceLabel, Histogram, fn() -> Histogram>) -> Self {
-        let of = |audience| family.get_or_create_owned(&AudienceLabel { audience });
-        Self { named: of("named"), broadcast: of("broadcast") }
+    pub(super) fn new(make: fn() -> Histogram) -> Self {
+        let all = ByLabel::new("audience", [], make);
+        Self { named: all.of("named"), broadcast: all.of("broadcast"), all }
+    }
+
+    pub(super) fn family(&self) -> impl Metric + use<> {
+        self.all.family()
     }
 
     pub(super) fn of(&self, kind: AudienceKind) -> &Histogram {

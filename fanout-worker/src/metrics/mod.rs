@@ -27,11 +27,9 @@ use push_model::{
     ledger::{Counts, History},
     time::UnixMillis,
 };
-use push_queue::Lane;
+use push_queue::WorkLane;
 
-use self::families::{
-    BodyLabel, DispositionLabel, EndLabel, EntryStateLabel, Families, LaneLabel, StoreLabel,
-};
+use self::families::Families;
 pub(crate) use self::{failures::FailedByTransport, last_estimate::Estimate};
 use push_transports::Outcome;
 
@@ -143,43 +141,42 @@ impl Metrics {
 
     /// Counts runs by the name of their end.
     pub(crate) fn runs_ended(&self, end: &'static str, count: u64) {
-        self.0.run_ends.get_or_create(&EndLabel { end }).inc_by(count);
+        self.0.run_ends.of(end).inc_by(count);
     }
 
     /// Counts runs by the name of the disposition that followed.
     pub(crate) fn runs(&self, disposition: &'static str, count: u64) {
-        let label = DispositionLabel { disposition };
-        self.0.dispositions.get_or_create(&label).inc_by(count);
+        self.0.dispositions.of(disposition).inc_by(count);
     }
 
     /// Counts a closing check by the state in which it found the ledger entry.
     pub(crate) fn closing_check(&self, found: &'static str) {
-        self.0.closing_checks.get_or_create(&EntryStateLabel { found }).inc();
+        self.0.closing_checks.of(found).inc();
     }
 
     /// Counts a copy of a message that is dropped because another one is sent.
     pub(crate) fn dropped_copy(&self, body: &'static str) {
-        self.0.dropped_copies.get_or_create(&BodyLabel { body }).inc();
+        self.0.dropped_copies.of(body).inc();
     }
 
-    pub(crate) fn dead_letter(&self, lane: Lane) {
-        self.0.dead.get_or_create(&LaneLabel { lane: lane.name() }).inc();
+    pub(crate) fn dead_letter(&self, lane: WorkLane) {
+        self.0.dead.of(lane.name()).inc();
     }
 
     /// Counts an envelope that is processed alone from now on.
-    pub(crate) fn isolated(&self, lane: Lane) {
-        self.0.isolated.get_or_create(&LaneLabel { lane: lane.name() }).inc();
+    pub(crate) fn isolated(&self, lane: WorkLane) {
+        self.0.isolated.of(lane.name()).inc();
     }
 
     /// The counters of requests that are made again: to the index, and to the queue.
     pub(crate) fn store_retries(&self) -> StoreRetries {
-        let of = |store| self.0.store_retries.get_or_create_owned(&StoreLabel { store });
-        StoreRetries { index: of("index"), queue: of("queue") }
+        let retries = &self.0.store_retries;
+        StoreRetries { index: retries.of("index"), queue: retries.of("queue") }
     }
 
     /// Counts a message as in work until the guard is dropped.
-    pub(crate) fn in_work(&self, lane: Lane) -> InWorkGuard {
-        let gauge = self.0.in_work.get_or_create_owned(&LaneLabel { lane: lane.name() });
+    pub(crate) fn in_work(&self, lane: WorkLane) -> InWorkGuard {
+        let gauge = self.0.in_work.of(lane.name());
         gauge.inc();
         InWorkGuard(gauge)
     }
@@ -233,7 +230,7 @@ mod tests {
         outcomes.fail(FailReason::UnknownClient);
         let retried = [(RetryReason::Busy, 3)].into();
         metrics.committed(&"a".parse().unwrap(), &Counts { targeted: 3, outcomes, retried });
-        drop(metrics.in_work(Lane::Tasks));
+        drop(metrics.in_work(WorkLane::Tasks));
         let lines = [
             r#"push_worker_devices_total{outcome="sent",reason=""} 2"#,
             r#"push_worker_devices_total{outcome="failed",reason="unknown_client"} 1"#,

@@ -9,20 +9,16 @@ use std::{
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _},
-    metrics::{MetricType, counter::Counter, family::Family, gauge::ConstGauge},
+    encoding::{DescriptorEncoder, EncodeMetric as _},
+    metrics::{MetricType, counter::Counter, gauge::ConstGauge},
 };
+use push_boot::metrics::ByLabel;
 use push_model::{app::AppKey, time::UnixMillis};
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ActionLabel {
-    action: &'static str,
-}
 
 /// The reports of gone devices.
 #[derive(Debug)]
 pub(super) struct Removals {
-    pub(super) family: Family<ActionLabel, Counter>,
+    pub(super) family: ByLabel<Counter>,
     removed: Counter,
     kept: Counter,
     pub(super) stopped: StoppedApps,
@@ -30,9 +26,8 @@ pub(super) struct Removals {
 
 impl Default for Removals {
     fn default() -> Self {
-        let family = Family::<ActionLabel, Counter>::default();
-        let of = |action| family.get_or_create_owned(&ActionLabel { action });
-        let (removed, kept) = (of("removed"), of("kept"));
+        let family = ByLabel::new("action", [], Counter::default);
+        let (removed, kept) = (family.of("removed"), family.of("kept"));
         Self { family, removed, kept, stopped: StoppedApps::default() }
     }
 }

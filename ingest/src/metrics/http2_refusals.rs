@@ -1,10 +1,5 @@
 //! HTTP/2 connections and streams that are ended because their client takes more than it may.
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
-};
-
 /// The reason why a connection or a stream is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Http2Refusal {
@@ -29,7 +24,7 @@ pub(crate) enum Http2Refusal {
 }
 
 impl Http2Refusal {
-    const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::HeadSize,
         Self::Trailers,
         Self::HeadMemory,
@@ -41,7 +36,7 @@ impl Http2Refusal {
         Self::Requests,
     ];
 
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::HeadSize => "head_size",
             Self::Trailers => "trailers",
@@ -68,33 +63,5 @@ impl Http2Refusal {
             Self::UnreadStream => "the client gives a stream no window",
             Self::Requests => "there is no room for a request",
         }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Reason {
-    reason: &'static str,
-}
-
-/// The refusals, by reason.
-#[derive(Debug)]
-pub(super) struct Http2Refusals {
-    pub(super) family: Family<Reason, Counter>,
-}
-
-/// All begin at 0: an increase from nothing is none for Prometheus.
-impl Default for Http2Refusals {
-    fn default() -> Self {
-        let family = Family::<Reason, Counter>::default();
-        for why in Http2Refusal::ALL {
-            drop(family.get_or_create(&Reason { reason: why.name() }));
-        }
-        Self { family }
-    }
-}
-
-impl Http2Refusals {
-    pub(super) fn count(&self, why: Http2Refusal) {
-        self.family.get_or_create(&Reason { reason: why.name() }).inc();
     }
 }

@@ -18,15 +18,13 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
-use push_boot::metrics::{ByApp, Histogram};
+use push_boot::metrics::{ByApp, ByLabel, Histogram};
 use push_index::AttributeSet;
 use push_model::{attributes::Attribute, ids::AppId};
 
 use self::{
     broker_refusals::BrokerRefusals,
-    http2_refusals::Http2Refusals,
     levels::{LevelCollector, Levels},
-    untrusted_proxies::UntrustedProxies,
 };
 pub(crate) use self::{
     broker_refusals::RefusalReason, http2_refusals::Http2Refusal, levels::Level,
@@ -44,23 +42,8 @@ struct Answer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Call {
-    call: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AppResult {
     app: String,
-    result: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AbsentAttribute {
-    attribute: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReadResult {
     result: &'static str,
 }
 
@@ -75,7 +58,7 @@ pub(crate) struct AppPushes {
 /// The app records that were read from the index.
 #[derive(Debug)]
 pub(crate) struct AppReads {
-    family: Family<ReadResult, Counter>,
+    all: ByLabel<Counter>,
     pub(crate) found: Counter,
     /// There is no such app.
     pub(crate) absent: Counter,
@@ -85,9 +68,8 @@ pub(crate) struct AppReads {
 
 impl Default for AppReads {
     fn default() -> Self {
-        let family = Family::default();
-        let of = |result| Family::get_or_create_owned(&family, &ReadResult { result });
-        Self { found: of("found"), absent: of("absent"), failed: of("failed"), family }
+        let all = by("result", []);
+        Self { found: all.of("found"), absent: all.of("absent"), failed: all.of("failed"), all }
     }
 }
 
@@ -98,7 +80,7 @@ pub struct Metrics {
     /// The counter of accepted pushes, which nearly every request increments. It is looked up in
     /// `answers` once.
     pushed: Counter,
-    request_seconds: Family<Call, Histogram, fn() -> Histogram>,
+    request_seconds: ByLabel<Histogram>,
     /// The one of pushes, looked up once.
     push_seconds: Histogram,
     app_family: Family<AppResult, Counter>,
@@ -113,12 +95,12 @@ pub struct Metrics {
     connections: Gauge,
     pub(crate) turned_away: Counter,
     pub(crate) evicted: Counter,
-    absent_attributes: Family<AbsentAttribute, Counter>,
+    absent_attributes: ByLabel<Counter>,
     pub(crate) failed_logins: Counter,
     pub(crate) settled_usage: Counter,
     pub(crate) broker_refusals: BrokerRefusals,
-    http2_refusals: Http2Refusals,
-    untrusted_proxies: UntrustedProxies,
+    http2_refusals: ByLabel<Counter>,
+    untrusted_proxies: ByLabel<Counter>,
     pub(crate) levels: Arc<Levels>,
 }
 
@@ -133,9 +115,8 @@ impl Metrics {
     pub fn new(apps: usize) -> Self {
         let answers = Family::<Answer, Counter>::default();
         let pushed = answers.get_or_create_owned(&Answer { call: Route::PUSH, status: 200 });
-        let constructor: fn() -> Histogram = Histogram::of_short_times;
-        let request_seconds = Family::new_with_constructor(constructor);
-        let push_seconds = request_seconds.get_or_create_owned(&Call { call: Route::PUSH });
+        let request_seconds = ByLabel::new("call", [], Histogram::of_short_times);
+        let push_seconds = request_seconds.of(Route::PUSH);
         let app_family = Family::<AppResult, Counter>::default();
         Self {
             answers,
@@ -155,12 +136,12 @@ impl Metrics {
             connections: Gauge::default(),
             turned_away: Counter::default(),
             evicted: Counter::default(),
-            absent_attributes: absent_attributes(),
+            absent_attributes: by("attribute", Attribute::ALL.map(Attribute::name)),
             failed_logins: Counter::default(),
             settled_usage: Counter::default(),
             broker_refusals: BrokerRefusals::default(),
-            http2_refusals: Http2Refusals::default(),
-            untrusted_proxies: UntrustedProxies::default(),
+            http2_refusals: by("reason", Http2Refusal::ALL.map(Http2Refusal::name)),
+            untrusted_proxies: by("claim", ProxyClaim::ALL.map(ProxyClaim::name)),
             levels: Arc::default(),
         }
     }
@@ -176,12 +157,12 @@ impl Metrics {
     fn register_requests(&self, registry: &mut Registry) {
         registry.register("answers", "Answers, by call and status", self.answers.clone());
         let help = "From the head of a request to its answer";
-        let seconds = self.request_seconds.clone();
+        let seconds = self.request_seconds.family();
         registry.register_with_unit("request", help, Unit::Seconds, seconds);
         let help = "Pushes of apps whose secret was right";
         registry.register("app_pushes", help, self.app_family.clone());
         let help = "Records of apps read from the index";
-        registry.register("app_reads", help, self.app_reads.family.clone());
+        registry.register("app_reads", help, self.app_reads.all.family());
         let help = "Requests with a wrong secret";
         registry.register("failed_logins", help, self.failed_logins.clone());
         let help = "Messages that counted against a quota of waiting messages after they had ended";
@@ -189,17 +170,17 @@ impl Metrics {
         let help = "Refusals that MQTT brokers were answered with, by the reason";
         registry.register("broker_refusals", help, self.broker_refusals.family.clone());
         let help = "HTTP/2 connections and streams that were ended, by the reason";
-        registry.register("http2_refusals", help, self.http2_refusals.family.clone());
+        registry.register("http2_refusals", help, self.http2_refusals.family());
         let help =
             "Connections and requests in which an address that is not trusted names a client";
-        registry.register("untrusted_proxies", help, self.untrusted_proxies.family.clone());
+        registry.register("untrusted_proxies", help, self.untrusted_proxies.family());
         registry.register("connections", "Open connections", self.connections.clone());
         let help = "Connections refused because the service or their address had too many";
         registry.register("turned_away", help, self.turned_away.clone());
         let help = "Idle connections closed to make room for others";
         registry.register("evicted", help, self.evicted.clone());
         let help = "Attributes stored as absent because the app's dictionaries had no room";
-        registry.register("absent_attributes", help, self.absent_attributes.clone());
+        registry.register("absent_attributes", help, self.absent_attributes.family());
     }
 
     fn register_publishing(&self, registry: &mut Registry) {
@@ -230,8 +211,7 @@ impl Metrics {
     /// Counts attributes of a device that were stored as absent.
     pub(crate) fn absent(&self, attributes: AttributeSet) {
         for attribute in attributes.iter() {
-            let label = AbsentAttribute { attribute: attribute.name() };
-            self.absent_attributes.get_or_create(&label).inc();
+            self.absent_attributes.of(attribute.name()).inc();
         }
     }
 
@@ -249,17 +229,17 @@ impl Metrics {
 
     pub(crate) fn answered(&self, call: &'static str, status: u32, took: Duration) {
         self.answers.get_or_create(&Answer { call, status }).inc();
-        self.request_seconds.get_or_create(&Call { call }).observe_time(took);
+        self.request_seconds.of(call).observe_time(took);
     }
 
     /// Counts an HTTP/2 connection or stream that is ended.
     pub(crate) fn http2_refused(&self, why: Http2Refusal) {
-        self.http2_refusals.count(why);
+        self.http2_refusals.of(why.name()).inc();
     }
 
     /// Counts a connection or a request whose peer names a client and is not trusted to.
     pub(crate) fn untrusted_proxy(&self, claim: ProxyClaim) {
-        self.untrusted_proxies.count(claim);
+        self.untrusted_proxies.of(claim.name()).inc();
     }
 
     /// Counts a message that was sent to the queue.
@@ -281,12 +261,9 @@ impl Metrics {
     }
 }
 
-fn absent_attributes() -> Family<AbsentAttribute, Counter> {
-    let family = Family::default();
-    for attribute in Attribute::ALL {
-        Family::get_or_create_owned(&family, &AbsentAttribute { attribute: attribute.name() });
-    }
-    family
+/// Counters by a label with these values.
+fn by<const N: usize>(label: &'static str, values: [&'static str; N]) -> ByLabel<Counter> {
+    ByLabel::new(label, values, Counter::default)
 }
 
 fn by_app(limit: usize, family: Family<AppResult, Counter>) -> ByApp<AppPushes> {

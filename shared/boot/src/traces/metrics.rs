@@ -5,11 +5,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
-    registry::Registry,
-};
+use prometheus_client::{metrics::counter::Counter, registry::Registry};
+
+use crate::metrics::ByLabel;
 
 /// The fate of a span that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +21,8 @@ pub(super) enum Fate {
 }
 
 impl Fate {
+    const ALL: [Self; 3] = [Self::Exported, Self::Dropped, Self::Failed];
+
     fn name(self) -> &'static str {
         match self {
             Self::Exported => "exported",
@@ -32,26 +32,17 @@ impl Fate {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    outcome: &'static str,
-}
-
 /// The counters of spans.
 #[derive(Debug, Clone)]
 pub(super) struct SpanCounts {
     ended: Arc<AtomicU64>,
-    by_fate: Family<Labels, Counter>,
+    by_fate: ByLabel<Counter>,
 }
 
 impl Default for SpanCounts {
     fn default() -> Self {
-        let counts = Self { ended: Arc::default(), by_fate: Family::default() };
-        // Published from the start, so that an increase of each can be seen.
-        for fate in [Fate::Exported, Fate::Dropped, Fate::Failed] {
-            counts.add(fate, 0);
-        }
-        counts
+        let by_fate = ByLabel::new("outcome", Fate::ALL.map(Fate::name), Counter::default);
+        Self { ended: Arc::default(), by_fate }
     }
 }
 
@@ -61,23 +52,18 @@ impl SpanCounts {
     }
 
     pub(super) fn add(&self, fate: Fate, spans: u64) {
-        self.counter(fate).inc_by(spans);
+        self.by_fate.of(fate.name()).inc_by(spans);
     }
 
     /// Spans that have ended and of which it is not known what became.
     pub(super) fn not_sent(&self) -> u64 {
-        let known = [Fate::Exported, Fate::Dropped, Fate::Failed];
-        let known: u64 = known.map(|fate| self.counter(fate).get()).iter().sum();
+        let known: u64 = Fate::ALL.map(|fate| self.by_fate.of(fate.name()).get()).iter().sum();
         self.ended.load(Ordering::Relaxed).saturating_sub(known)
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
         let help = "Spans of traces: exported to the collector, dropped because too many waited, \
                     or failed because the collector did not take them";
-        registry.register("push_trace_spans", help, self.by_fate.clone());
-    }
-
-    fn counter(&self, fate: Fate) -> Counter {
-        self.by_fate.get_or_create_owned(&Labels { outcome: fate.name() })
+        registry.register("push_trace_spans", help, self.by_fate.family());
     }
 }
