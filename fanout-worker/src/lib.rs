@@ -36,7 +36,7 @@ mod upkeep;
 use std::{sync::Arc, time::Duration};
 
 use push_boot::outage::Outage;
-use push_queue::{Lane, QueueError};
+use push_queue::{QueueError, WorkLane};
 use tokio::{
     sync::Notify,
     task::{JoinError, JoinSet},
@@ -137,7 +137,9 @@ pub async fn run(
     let (handlers, in_work) = (TaskTracker::new(), InWork::default());
     let stopping = shutdown.child_token();
     let mut consumers = JoinSet::new();
-    for (lane, prefetch) in [(Lane::Jobs, settings.job_prefetch), (Lane::Tasks, task_prefetch)] {
+    for (lane, prefetch) in
+        [(WorkLane::Jobs, settings.job_prefetch), (WorkLane::Tasks, task_prefetch)]
+    {
         consumers.spawn(consume(
             context.clone(),
             lane,

@@ -8,7 +8,7 @@ use push_model::{
     envelope::{Job, PartitionTask, Task, Work},
     ledger::{Plan, PriorDeliveries},
 };
-use push_queue::Lane;
+use push_queue::{Lane, WorkLane};
 use tracing::debug;
 
 use super::{
@@ -62,7 +62,7 @@ pub(super) async fn carry_out(
             };
             let task = Task { job: job.clone(), plan: plan.cloned(), work: Work::Partition(rest) };
             let envelope = task.encode().map_err(|_| Requeue::Unfinished)?;
-            return put_aside(context, Lane::Tasks, envelope, &reason, hold).await;
+            return put_aside(context, WorkLane::Tasks, envelope, &reason, hold).await;
         }
     };
     let next = || PartitionTask {

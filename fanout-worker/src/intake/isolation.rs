@@ -13,7 +13,7 @@
 use std::{sync::Arc, time::Duration};
 
 use push_model::envelope::{decode_job_envelope, encode_alone};
-use push_queue::{Delivery, IsolatedEnvelope, Lane, MAX_DELIVERIES, QueueError};
+use push_queue::{Delivery, IsolatedEnvelope, Lane, MAX_DELIVERIES, QueueError, WorkLane};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument as _, warn};
@@ -39,7 +39,7 @@ const IDLE: Duration = Duration::from_secs(2);
 /// others. Returns none if it was not.
 pub(super) async fn isolate(
     context: &Context,
-    lane: Lane,
+    lane: WorkLane,
     delivery: &Delivery,
     hold: &Hold<'_>,
 ) -> Option<Result<(), Requeue>> {
@@ -129,7 +129,7 @@ async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationTo
     let isolated = IsolatedEnvelope::decode(&delivery.payload);
     let (lane, before, envelope) = match isolated {
         Some(IsolatedEnvelope { lane, deliveries, envelope }) => (lane, deliveries, envelope),
-        None => (Lane::Jobs, 0, delivery.payload.clone()),
+        None => (WorkLane::Jobs, 0, delivery.payload.clone()),
     };
     let delivery = delivery.with(envelope, before.saturating_add(times));
     let is_ours = || delivery.is_ours();
@@ -140,7 +140,7 @@ async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationTo
         put_aside(context, lane, delivery.payload.clone(), &reason, &hold).await
     } else if let Some(parts) = (times >= CUT_FROM).then(|| cut(lane, &delivery)).flatten() {
         publish_all(context, parts, &hold).await
-    } else if lane == Lane::Jobs {
+    } else if lane == WorkLane::Jobs {
         let _interactive = context.priority.interactive();
         jobs::process(context, &delivery, &hold).await
     } else {
@@ -150,8 +150,8 @@ async fn handle(context: &Context, delivery: Delivery, stopping: &CancellationTo
 }
 
 /// Makes an isolated envelope for each push of this one. Returns none if it has fewer than two.
-fn cut(lane: Lane, delivery: &Delivery) -> Option<Vec<IsolatedEnvelope>> {
-    if lane != Lane::Jobs {
+fn cut(lane: WorkLane, delivery: &Delivery) -> Option<Vec<IsolatedEnvelope>> {
+    if lane != WorkLane::Jobs {
         return None;
     }
     let jobs = decode_job_envelope(&delivery.payload).ok().filter(|jobs| jobs.len() > 1)?;

@@ -22,7 +22,7 @@ mod tasks;
 
 use std::sync::Arc;
 
-use push_queue::{Delivery, Lane, QueueError};
+use push_queue::{Delivery, QueueError, WorkLane};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -32,25 +32,25 @@ use crate::{context::Context, in_work::InWork, lane_health::LaneHealth, spans};
 /// Consumes a lane until the worker stops.
 pub(crate) async fn consume(
     context: Arc<Context>,
-    lane: Lane,
+    lane: WorkLane,
     prefetch: u16,
     stopping: CancellationToken,
     handlers: TaskTracker,
     in_work: InWork,
     lanes: LaneHealth,
 ) -> Result<(), QueueError> {
-    let consume = || context.queue.consume(lane, prefetch);
+    let consume = || context.queue.consume(lane.into(), prefetch);
     let Some(mut consumer) = context.retrier.open_consumer(&stopping, consume).await? else {
         return Ok(());
     };
-    let _open = lanes.enter(lane, consumer.connected());
+    let _open = lanes.enter(lane.into(), consumer.connected());
     loop {
         let delivery = tokio::select! {
             biased;
             () = stopping.cancelled() => return Ok(()),
             delivery = consumer.next() => delivery?,
         };
-        let span = spans::delivery(lane, delivery.deliveries);
+        let span = spans::delivery(lane.into(), delivery.deliveries);
         let guards = (
             in_work.enter(span.clone(), delivery.payload.len(), context.now()),
             context.metrics.in_work(lane),
@@ -65,15 +65,20 @@ pub(crate) async fn consume(
 }
 
 /// Processes one message and settles it.
-async fn handle(context: &Context, lane: Lane, delivery: Delivery, stopping: &CancellationToken) {
-    let _interactive = (lane == Lane::Jobs).then(|| context.priority.interactive());
+async fn handle(
+    context: &Context,
+    lane: WorkLane,
+    delivery: Delivery,
+    stopping: &CancellationToken,
+) {
+    let _interactive = (lane == WorkLane::Jobs).then(|| context.priority.interactive());
     let is_ours = || delivery.is_ours();
     let hold = context.retrier.hold(&is_ours, stopping);
     let result = match isolate(context, lane, &delivery, &hold).await {
         Some(result) => result,
         None => match lane {
-            Lane::Jobs => jobs::process(context, &delivery, &hold).await,
-            Lane::Tasks | Lane::Isolated => tasks::process(context, &delivery, &hold).await,
+            WorkLane::Jobs => jobs::process(context, &delivery, &hold).await,
+            WorkLane::Tasks => tasks::process(context, &delivery, &hold).await,
         },
     };
     settle(context, lane, delivery, result).await;

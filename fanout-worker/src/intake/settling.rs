@@ -7,7 +7,7 @@ use push_model::{
     envelope::{BadEnvelope, Job, Task, Work, decode_job_envelope, encode_jobs},
     ledger::PriorDeliveries,
 };
-use push_queue::{Delivery, Lane, MAX_DELIVERIES};
+use push_queue::{Delivery, MAX_DELIVERIES, WorkLane};
 use tracing::{debug, error, info, warn};
 
 use crate::{
@@ -50,7 +50,7 @@ impl From<RetryError> for Requeue {
 /// until a newer worker takes it.
 pub(super) async fn unreadable(
     context: &Context,
-    lane: Lane,
+    lane: WorkLane,
     envelope: Bytes,
     error: &BadEnvelope,
     hold: &Hold<'_>,
@@ -61,14 +61,14 @@ pub(super) async fn unreadable(
     }
     info!(lane = lane.name(), %error, "an envelope waits for a newer worker");
     let delay = NEWER_VERSION_DELAY.mul_f64(1.0 + context.jitter());
-    let publish = || context.queue.publish_later(lane, envelope.clone(), delay);
+    let publish = || context.queue.publish_later(lane.into(), envelope.clone(), delay);
     Ok(context.retrier.publish(hold, publish).await?)
 }
 
 /// Stores an envelope that cannot be processed as a dead letter.
 pub(super) async fn put_aside(
     context: &Context,
-    lane: Lane,
+    lane: WorkLane,
     envelope: Bytes,
     reason: &str,
     hold: &Hold<'_>,
@@ -80,7 +80,7 @@ pub(super) async fn put_aside(
         reason,
         "dead letter"
     );
-    let publish = || context.queue.publish_dead(lane, envelope.clone(), reason);
+    let publish = || context.queue.publish_dead(lane.into(), envelope.clone(), reason);
     context.retrier.publish(hold, publish).await?;
     context.metrics.dead_letter(lane);
     Ok(())
@@ -92,14 +92,14 @@ pub(super) async fn put_aside(
 /// is harmless: the message is delivered again, and work that is saved is not repeated.
 pub(super) async fn settle(
     context: &Context,
-    lane: Lane,
+    lane: WorkLane,
     delivery: Delivery,
     result: Result<(), Requeue>,
 ) {
     let settled = match result {
         Ok(()) => delivery.ack().await,
         Err(Requeue::Unfinished) if delivery.deliveries >= ISOLATED_FROM && delivery.is_ours() => {
-            match context.queue.publish(lane, renewed(context, lane, &delivery)).await {
+            match context.queue.publish(lane.into(), renewed(context, lane, &delivery)).await {
                 Ok(()) => delivery.ack().await,
                 Err(_) => delivery.requeue().await,
             }
@@ -119,21 +119,20 @@ pub(super) fn renew_job(context: &Context, job: &mut Job, delivery: u32) {
 /// Returns the payload of a message under another nonce, or the same payload if it cannot be read. Under
 /// its old nonce, the new message would be taken for a delivery of the one that it replaces, which may
 /// still be in the queue.
-fn renewed(context: &Context, lane: Lane, delivery: &Delivery) -> Bytes {
+fn renewed(context: &Context, lane: WorkLane, delivery: &Delivery) -> Bytes {
     let (payload, deliveries) = (&delivery.payload, delivery.deliveries);
     let renewed = match lane {
-        Lane::Jobs => decode_job_envelope(payload).ok().and_then(|jobs| {
+        WorkLane::Jobs => decode_job_envelope(payload).ok().and_then(|jobs| {
             let mut jobs: Vec<Job> = jobs.into_iter().collect::<Result<_, _>>().ok()?;
             jobs.iter_mut().for_each(|job| renew_job(context, job, deliveries));
             encode_jobs(&jobs).ok()
         }),
-        Lane::Tasks => Task::decode(payload).ok().and_then(|mut task| {
+        WorkLane::Tasks => Task::decode(payload).ok().and_then(|mut task| {
             if let Work::Partition(task) = &mut task.work {
                 renew(context, &mut task.nonce, &mut task.continues, deliveries);
             }
             task.encode().ok()
         }),
-        Lane::Isolated => None,
     };
     renewed.unwrap_or_else(|| payload.clone())
 }

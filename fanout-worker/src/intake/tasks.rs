@@ -5,7 +5,7 @@ use push_model::{
     device::Carrier,
     envelope::{LateDevices, PartitionTask, Task, Work},
 };
-use push_queue::{Delivery, Lane};
+use push_queue::{Delivery, WorkLane};
 use tracing::Instrument as _;
 
 use super::{
@@ -30,7 +30,7 @@ pub(super) async fn process(
         Ok(task) => task,
         Err(error) => {
             let envelope = delivery.payload.clone();
-            return unreadable(context, Lane::Tasks, envelope, &error, hold).await;
+            return unreadable(context, WorkLane::Tasks, envelope, &error, hold).await;
         }
     };
     spans::note_task(&task);
@@ -48,7 +48,7 @@ async fn carry_on(
         Work::Partition(partition) => run(context, task, partition.clone(), delivery, hold).await,
         Work::Closing(check) => match closing::check(context, task, *check, hold).await {
             Err(RetryError::Broken(reason)) => {
-                put_aside(context, Lane::Tasks, delivery.payload.clone(), &reason, hold).await
+                put_aside(context, WorkLane::Tasks, delivery.payload.clone(), &reason, hold).await
             }
             checked => Ok(checked?),
         },
@@ -88,7 +88,7 @@ async fn run(
         job: &task.job,
         plan: task.plan.as_ref(),
         planned,
-        lane: Lane::Tasks,
+        lane: WorkLane::Tasks,
         slot: slot.as_ref(),
         late_devices: partition.late_devices,
         hold,

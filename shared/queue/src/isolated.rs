@@ -1,4 +1,4 @@
-//! Envelopes that are processed alone ([`Lane::Isolated`]).
+//! Envelopes that are processed alone ([`Lane::Isolated`](crate::Lane::Isolated)).
 //!
 //! When a process dies, the queue delivers all messages again that it held, and counts that for each
 //! of them. So the count alone does not tell which of them ended the process. An envelope that was
@@ -7,13 +7,13 @@
 
 use bytes::Bytes;
 
-use crate::Lane;
+use crate::WorkLane;
 
 /// An envelope of the isolated lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IsolatedEnvelope {
     /// The lane it came from.
-    pub lane: Lane,
+    pub lane: WorkLane,
     /// The number of its deliveries before it was moved. Its deliveries from here on are counted on
     /// top, so that each of them is later than all before.
     pub deliveries: u32,
@@ -30,8 +30,8 @@ impl IsolatedEnvelope {
     pub fn encode(&self) -> Bytes {
         let mut payload = Vec::with_capacity(HEAD + self.envelope.len());
         payload.push(match self.lane {
-            Lane::Jobs | Lane::Isolated => b'j',
-            Lane::Tasks => b't',
+            WorkLane::Jobs => b'j',
+            WorkLane::Tasks => b't',
         });
         payload.extend(self.deliveries.to_be_bytes());
         payload.extend_from_slice(&self.envelope);
@@ -43,8 +43,8 @@ impl IsolatedEnvelope {
         let (head, _) = payload.split_first_chunk::<HEAD>()?;
         let [lane, deliveries @ ..] = *head;
         let lane = match lane {
-            b'j' => Lane::Jobs,
-            b't' => Lane::Tasks,
+            b'j' => WorkLane::Jobs,
+            b't' => WorkLane::Tasks,
             _ => return None,
         };
         let deliveries = u32::from_be_bytes(deliveries);
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn an_isolated_envelope_is_read_as_it_was_written() {
-        for lane in Lane::ALL {
+        for lane in WorkLane::ALL {
             for envelope in [Bytes::new(), Bytes::from_static(b"{}")] {
                 let isolated = IsolatedEnvelope { lane, deliveries: 7, envelope };
                 assert_eq!(IsolatedEnvelope::decode(&isolated.encode()), Some(isolated));

@@ -13,6 +13,37 @@ pub enum Lane {
     Isolated,
 }
 
+/// A lane that workers consume all the time, from which every envelope comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkLane {
+    /// [`Lane::Jobs`].
+    Jobs,
+    /// [`Lane::Tasks`].
+    Tasks,
+}
+
+impl WorkLane {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Jobs, Self::Tasks];
+
+    /// The lane's name in queue names, logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jobs => Lane::Jobs.name(),
+            Self::Tasks => Lane::Tasks.name(),
+        }
+    }
+}
+
+impl From<WorkLane> for Lane {
+    fn from(lane: WorkLane) -> Self {
+        match lane {
+            WorkLane::Jobs => Self::Jobs,
+            WorkLane::Tasks => Self::Tasks,
+        }
+    }
+}
+
 impl Lane {
     /// The lanes that workers consume all the time.
     pub const ALL: [Self; 2] = [Self::Jobs, Self::Tasks];

@@ -37,7 +37,7 @@ pub use self::{
     delivery::{Consumer, Delivery, Settle},
     error::{AccessRefused, QueueError},
     isolated::IsolatedEnvelope,
-    lane::Lane,
+    lane::{Lane, WorkLane},
 };
 
 /// The most deliveries of a message while its consumer holds no other. A message that is delivered

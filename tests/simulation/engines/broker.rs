@@ -216,7 +216,7 @@ pub(crate) fn parts_of(lane: Lane, payload: &Bytes) -> Vec<(MessageId, u32)> {
     match lane {
         Lane::Isolated => {
             let isolated = IsolatedEnvelope::decode(payload);
-            isolated.map(|all| parts_of(all.lane, &all.envelope)).unwrap_or_default()
+            isolated.map(|all| parts_of(all.lane.into(), &all.envelope)).unwrap_or_default()
         }
         Lane::Jobs => {
             let jobs = decode_job_envelope(payload).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Log lines name their subject, and an outage is two lines.
 
 use push_queue::{
-    IsolatedEnvelope, Lane, MAX_DELIVERIES, Queue as _,
+    IsolatedEnvelope, Lane, MAX_DELIVERIES, Queue as _, WorkLane,
     amqp::{AmqpQueue, AmqpSettings},
 };
 use push_tests::{
@@ -79,7 +79,7 @@ async fn a_line_about_a_dead_letter_says_which_message_it_was() {
 
     // It was delivered alone too often, so it is what ends its consumers, and its work is not begun.
     let envelope = format!(r#"{{"v":1,"jobs":[{}]}}"#, job(1, readable)).into();
-    let isolated = IsolatedEnvelope { lane: Lane::Jobs, deliveries: 5, envelope };
+    let isolated = IsolatedEnvelope { lane: WorkLane::Jobs, deliveries: 5, envelope };
     queue.publish(Lane::Isolated, isolated.encode()).await.unwrap();
     let mut consumer = queue.consume(Lane::Isolated, 1).await.unwrap();
     loop {

@@ -23,7 +23,7 @@ use push_model::{
     ids::AudienceKind,
     ledger::{AdvanceOutcome, Claim, MessageStep, NewEntry, RECALL_CHECK},
 };
-use push_queue::Lane;
+use push_queue::WorkLane;
 use tokio::time::Instant;
 use tracing::{Instrument as _, debug};
 
@@ -207,8 +207,13 @@ impl<'a> JobGroup<'a> {
         let permission = Permission::new(lifetime, clock, hold.stopping().clone(), checked_at);
         let (mut open, outgoing) = (OpenBatches::default(), Arc::new(context.outgoing(job)));
         let prior = PriorAttempts::default();
-        let key =
-            open.begin(&context.transports, &outgoing, targets, prior, (&permission, Lane::Jobs));
+        let key = open.begin(
+            &context.transports,
+            &outgoing,
+            targets,
+            prior,
+            (&permission, WorkLane::Jobs),
+        );
         let answered = self.wait_for(&mut open, &permission, job, claim);
         let checked_at = answered.instrument(span.clone()).await.unwrap_or(checked_at);
         context.metrics.batch_sent(devices, started.elapsed());

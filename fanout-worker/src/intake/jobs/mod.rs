@@ -22,7 +22,7 @@ use push_model::{
     ids::ClientId,
     message::Audience,
 };
-use push_queue::{Delivery, Lane, QueueError};
+use push_queue::{Delivery, Lane, QueueError, WorkLane};
 use tracing::{Instrument as _, Span};
 
 use self::{
@@ -42,7 +42,7 @@ pub(super) async fn process(
         Ok(jobs) => jobs,
         Err(error) => {
             let envelope = delivery.payload.clone();
-            return unreadable(context, Lane::Jobs, envelope, &error, hold).await;
+            return unreadable(context, WorkLane::Jobs, envelope, &error, hold).await;
         }
     };
     spans::note_jobs(jobs.iter().map(|job| job.as_ref().ok()));
@@ -129,7 +129,7 @@ fn process_jobs<'a>(
         stream::iter(saved).chain(process_singly(leaving)).boxed()
     });
     let put_aside = move |(number, envelope, error): (usize, &'a Bytes, &'a BadEnvelope)| {
-        let put_aside = unreadable(context, Lane::Jobs, envelope.clone(), error, hold);
+        let put_aside = unreadable(context, WorkLane::Jobs, envelope.clone(), error, hold);
         put_aside.instrument(spans::unreadable_job(number)).map(move |result| (number, result))
     };
     let unread = stream::iter(unread).map(put_aside).buffer_unordered(JOBS_AT_ONCE);

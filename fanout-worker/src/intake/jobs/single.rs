@@ -10,7 +10,7 @@ use push_model::{
     message::Audience,
     time::UnixMillis,
 };
-use push_queue::{Lane, QueueError};
+use push_queue::{Lane, QueueError, WorkLane};
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span, debug, info};
 
@@ -106,7 +106,7 @@ impl SingleJob<'_> {
             }
             Err(RetryError::Broken(reason)) => {
                 let alone = encode_alone(job).map_err(|_| Requeue::Unfinished)?;
-                put_aside(context, Lane::Jobs, alone, &reason, hold).await
+                put_aside(context, WorkLane::Jobs, alone, &reason, hold).await
             }
         }
     }
@@ -263,7 +263,7 @@ fn partition_run<'a>(
         job,
         plan: Some(plan),
         planned: plan.partition(0),
-        lane: Lane::Jobs,
+        lane: WorkLane::Jobs,
         slot: None,
         late_devices: LateDevices::Expired,
         hold,

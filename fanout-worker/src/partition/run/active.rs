@@ -14,7 +14,7 @@ use push_model::{
     pace::TrafficClass,
     time::UnixMillis,
 };
-use push_queue::Lane;
+use push_queue::WorkLane;
 use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, sleep},
@@ -125,7 +125,7 @@ impl ActiveRun<'_> {
             | RunEnd::StoreUnavailable
             | RunEnd::Broken(_) => Remaining::Unknown,
             // A broadcast that is sent from the job lane is not listed.
-            RunEnd::Finished if run.lane == Lane::Jobs => Remaining::Unknown,
+            RunEnd::Finished if run.lane == WorkLane::Jobs => Remaining::Unknown,
             RunEnd::Finished => Remaining::Devices(0),
             _ if owned.recalled => Remaining::Recalled,
             _ => {
@@ -176,7 +176,7 @@ impl ActiveRun<'_> {
 
     /// Returns true if it waits for its tail here, rather than without its queue message.
     fn waits_here(&self) -> bool {
-        self.renews_at.is_some() || self.run.lane != Lane::Jobs
+        self.renews_at.is_some() || self.run.lane != WorkLane::Jobs
     }
 
     /// Waits for the tail, for at most this time, and returns how the run ends then.
@@ -207,8 +207,8 @@ impl ActiveRun<'_> {
         // A job without slot ranges is a push to named devices. Everything in the task lane counts
         // as a broadcast, also named devices that are tried again.
         let class = match self.run.lane {
-            Lane::Jobs if self.run.ranges().is_empty() => TrafficClass::Named,
-            Lane::Jobs | Lane::Tasks | Lane::Isolated => TrafficClass::Broadcast,
+            WorkLane::Jobs if self.run.ranges().is_empty() => TrafficClass::Named,
+            WorkLane::Jobs | WorkLane::Tasks => TrafficClass::Broadcast,
         };
         let mut allowance = Allowance::new(pace, class);
         let deadline = context.deadline(&job.head);
@@ -235,7 +235,7 @@ impl ActiveRun<'_> {
                 }
                 ends_at = Instant::now() + context.run.time;
                 continue;
-            } else if is_over && !self.open.is_empty() && self.run.lane == Lane::Jobs {
+            } else if is_over && !self.open.is_empty() && self.run.lane == WorkLane::Jobs {
                 // The tail is waited for without the queue message, if there is room.
                 return RunEnd::RetryDue(now);
             } else if is_over && !self.open.is_empty() {

@@ -42,7 +42,7 @@ use push_model::{
     ledger::{Advance, Checkpoint, Counts, PartitionState, PartitionView, Plan, PlannedPartition},
     slots::SlotRange,
 };
-use push_queue::Lane;
+use push_queue::WorkLane;
 use push_store::IndexError;
 use tokio::time::Instant;
 
@@ -121,7 +121,7 @@ pub(crate) struct PartitionRun<'a> {
     pub(crate) planned: Option<&'a PlannedPartition>,
     /// The lane of its queue message: the task lane waits for a permit before it asks a
     /// store, the job lane does not.
-    pub(crate) lane: Lane,
+    pub(crate) lane: WorkLane,
     /// The slot that it has, in the task lane.
     pub(crate) slot: Option<&'a TaskSlot>,
     /// The count for devices that remain when the message may no longer be sent.
@@ -147,7 +147,7 @@ impl PartitionRun<'_> {
             Err(end) => {
                 // The partition has ended, and a worker that died may not have noted that.
                 let remaining = match end {
-                    RunEnd::Finished if self.lane == Lane::Tasks => Remaining::Devices(0),
+                    RunEnd::Finished if self.lane == WorkLane::Tasks => Remaining::Devices(0),
                     _ => Remaining::Unknown,
                 };
                 RunResult { remaining, ..RunResult::not_begun(end, request, None) }
@@ -235,10 +235,8 @@ impl PartitionRun<'_> {
     {
         let permit = || async {
             match self.lane {
-                Lane::Tasks | Lane::Isolated => {
-                    self.context.priority.bulk(self.hold.stopping()).await
-                }
-                Lane::Jobs => None,
+                WorkLane::Tasks => self.context.priority.bulk(self.hold.stopping()).await,
+                WorkLane::Jobs => None,
             }
         };
         self.context.retrier.ask_store_with_permit(self.hold, permit, step).await

@@ -14,7 +14,7 @@ use push_model::{
     ledger::{Leftover, leftover},
     time::UnixMillis,
 };
-use push_queue::Lane;
+use push_queue::WorkLane;
 
 use crate::partition::classification::{PriorAttempts, RetryRules, unanswered};
 use push_transports::{Answers, Outcome, Outgoing, Permission, Sending, Transports};
@@ -64,13 +64,13 @@ impl OpenBatches {
         outgoing: &Arc<Outgoing>,
         targets: Vec<Target>,
         prior: PriorAttempts,
-        (permission, lane): (&Arc<Permission>, Lane),
+        (permission, lane): (&Arc<Permission>, WorkLane),
     ) -> BatchKey {
         let key = self.next;
         self.next += 1;
         let answers = Arc::new(Answers::new(targets.len()));
         let sending = Sending::new(permission.clone(), answers.clone());
-        let sending = if lane == Lane::Jobs { sending.hasty() } else { sending };
+        let sending = if lane == WorkLane::Jobs { sending.hasty() } else { sending };
         let (settled, targets) = (vec![false; targets.len()], Arc::<[Target]>::from(targets));
         let handed_over_at = sending.now();
         let batch = OpenBatch {
