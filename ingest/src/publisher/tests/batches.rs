@@ -23,31 +23,6 @@ async fn a_lone_push_goes_at_once_and_the_next_batch_grows_while_the_window_is_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_goes_when_it_is_as_large_as_all_that_waits_for_confirms_or_when_less_does() {
-    let queue = ScriptedQueue::new(0, false);
-    let publisher = start(&queue, PublisherSettings { window: 4, batch_jobs: 100, ..SETTINGS });
-    let mut pushes = Vec::new();
-    let steps: [&[usize]; 6] = [&[1], &[1, 1], &[1, 1], &[1, 1, 2], &[1, 1, 2], &[1, 1, 2]];
-    for batches in steps {
-        pushes.push(push(&publisher, 1));
-        until_idle().await;
-        assert_eq!(queue.batches(), batches);
-    }
-    queue.confirms.add_permits(2);
-    until_idle().await;
-    assert_eq!(queue.batches(), [1, 1, 2, 2], "two wait, and two are left unconfirmed");
-    pushes.push(push(&publisher, 1));
-    until_idle().await;
-    assert_eq!(queue.batches(), [1, 1, 2, 2], "four are unconfirmed now");
-    queue.confirms.add_permits(10);
-    for push in pushes {
-        assert_eq!(push.await.unwrap(), Ok(()));
-    }
-    assert_eq!(queue.batches(), [1, 1, 2, 2, 1]);
-    publisher.finish(soon()).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_batch_is_bounded_by_its_bytes_and_a_larger_push_goes_alone() {
     let queue = ScriptedQueue::new(0, false);
     let publisher = start(&queue, SETTINGS);
