@@ -1,16 +1,15 @@
 //! Keys, and the callers that have them. This is the one place that decides if a caller may do something.
 //!
 //! - `caller`: a caller, and its rights
-//! - `failed_attempts`: wrong keys, counted for each address
 //! - `refused`: everything that is answered with an error
 
 mod caller;
-mod failed_attempts;
 mod refused;
 
 use std::{
     collections::HashMap,
     net::IpAddr,
+    num::NonZeroU32,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -18,6 +17,7 @@ use std::{
 use push_boot::{
     audit::{LoginsOf, log_failed_logins},
     failed_logins::FailedLoginCount,
+    network::failures::Failures,
 };
 use push_index::Index;
 use push_model::{
@@ -27,7 +27,6 @@ use push_model::{
 use push_operator::admin_key;
 use tokio::time::Instant;
 
-use self::failed_attempts::FailedAttempts;
 pub use self::{
     caller::{Caller, Reach},
     refused::Refused,
@@ -36,13 +35,16 @@ pub use self::{
 /// The time between two log lines about wrong keys.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
+/// The wrong keys that an address may present in a minute.
+const WRONG_KEYS: u32 = 20;
+
 /// The keys of the admin API.
 #[derive(Debug)]
 pub struct Access {
     program: &'static str,
     index: Arc<dyn Index>,
     clock: fn() -> UnixMillis,
-    failed: FailedAttempts,
+    failed: Failures,
     /// The digest of a random key that is stored nowhere. It identifies whoever opened the link on the terminal.
     terminal: KeyDigest,
     /// The number of wrong keys since they were last logged.
@@ -57,7 +59,8 @@ impl Access {
         index: Arc<dyn Index>,
         clock: fn() -> UnixMillis,
     ) -> Self {
-        let (failed, unlogged) = (FailedAttempts::new(Instant::now()), FailedLoginCount::default());
+        let failed = Failures::new(NonZeroU32::new(WRONG_KEYS), Instant::now());
+        let unlogged = FailedLoginCount::default();
         let terminal = KeyDigest::of(&AdminKeyText::generate());
         Self { program, index, clock, failed, terminal, unlogged, known: Mutex::default() }
     }

@@ -10,7 +10,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use push_boot::failed_logins::FailedLoginCount;
+use push_boot::{failed_logins::FailedLoginCount, network::failures::Failures};
 use push_index::Apps;
 use push_model::{
     app::{AppKey, Scope, VerifiedSecret},
@@ -22,7 +22,6 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     cache::AppCache,
     entry::{CachedApp, NoRecord},
-    failed_logins::FailedLogins,
     message_quotas::UsageToWrite,
 };
 use crate::{
@@ -42,7 +41,7 @@ pub(crate) const FAILED_LOGIN_TIME: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Logins {
     apps: Arc<AppCache>,
-    failed: FailedLogins,
+    failed: Failures,
     metrics: Arc<Metrics>,
     /// Failed logins with an App ID that no app has, since they were last reported.
     failed_at_no_app: FailedLoginCount,
@@ -88,7 +87,7 @@ impl Logins {
         memory: Arc<BodyMemory>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let failed = FailedLogins::new(settings.max_failed_logins, Instant::now());
+        let failed = Failures::new(settings.max_failed_logins, Instant::now());
         let most = settings.max_apps;
         let apps = Arc::new(AppCache::new(index, outage, settings, memory, Arc::clone(&metrics)));
         // Weak: the cache has the metrics, too.

@@ -1,7 +1,6 @@
 //! The memory of `ingest` about each app, so that a push costs no round trip to the index.
 //!
 //! - `logins`: the app of a request, if the request has its secret;
-//! - `failed_logins`: how often each address may fail at that;
 //! - `cache`: app records, read again every few seconds;
 //! - `directory`: which apps exist, for addresses that failed too often;
 //! - `entry`: what the cache keeps for one App ID;
@@ -13,7 +12,6 @@
 //! - `recent_keys`: the bodies that its idempotency keys were used for lately;
 //! - `usage_leaks`: what counts as waiting though it does not;
 //! - `recalls`: how many recalls of it may be in work;
-//! - `gcra`: the rule and the counter of limits on how often something may happen;
 //! - `rate_limit`: how many pushes and other calls a second an app may still send to this process.
 
 mod activity;
@@ -23,8 +21,6 @@ mod counts;
 mod device_usage;
 mod directory;
 mod entry;
-mod failed_logins;
-mod gcra;
 mod logins;
 mod message_quotas;
 mod rate_limit;

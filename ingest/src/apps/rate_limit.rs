@@ -1,4 +1,4 @@
-//! An app's own rate limit, by the rule of `gcra`.
+//! An app's own rate limit, by the rule of [`gcra`](push_boot::network::gcra).
 //!
 //! An app with the limit N may push N times together and then N times a second, and make as many
 //! other calls besides. The two are limited apart, so that phones that register do not use up what
@@ -12,9 +12,9 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
+use push_boot::network::gcra::{Arrival, Gcra, nanos_since};
 use tokio::time::{Instant, sleep};
 
-use super::gcra::{Arrival, Gcra, nanos_since};
 use crate::allowance::RateStatus;
 
 /// In nanoseconds.

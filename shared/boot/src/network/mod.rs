@@ -1,5 +1,7 @@
 //! The addresses of programs and clients.
 
+pub mod failures;
+pub mod gcra;
 pub mod proxy_protocol;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

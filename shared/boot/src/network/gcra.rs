@@ -16,47 +16,48 @@ use std::{
 use tokio::time::Instant;
 
 /// So many nanoseconds.
-pub(super) type Nanos = u64;
+pub type Nanos = u64;
 
 /// The number of events that are allowed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gcra {
+pub struct Gcra {
     /// From one event to the next at the limit.
-    pub(super) interval: Nanos,
+    pub interval: Nanos,
     /// The largest debt.
-    pub(super) burst: Nanos,
+    pub burst: Nanos,
 }
 
 impl Gcra {
     /// Allows this many events together, and then as many in each `period`.
-    pub(super) fn new(events: NonZeroU32, period: Duration) -> Self {
+    pub fn new(events: NonZeroU32, period: Duration) -> Self {
         let burst = nanos(period);
         Self { interval: (burst / u64::from(events.get())).max(1), burst }
     }
 
     /// Returns how many events are allowed on top of this debt.
-    pub(super) const fn allowed(self, debt: Nanos) -> u64 {
+    pub const fn allowed(self, debt: Nanos) -> u64 {
         self.burst.saturating_sub(debt) / self.interval
     }
 
     /// Returns the time, from this debt on, until one more event is allowed.
-    pub(super) const fn wait(self, debt: Nanos) -> Nanos {
+    pub const fn wait(self, debt: Nanos) -> Nanos {
         (debt + self.interval).saturating_sub(self.burst)
     }
 }
 
 /// A theoretical arrival time, in nanoseconds since a time that its owner chose.
 #[derive(Debug, Default)]
-pub(super) struct Arrival(AtomicU64);
+pub struct Arrival(AtomicU64);
 
 impl Arrival {
-    pub(super) fn debt(&self, now: Nanos) -> Nanos {
+    /// Returns the debt at this time.
+    pub fn debt(&self, now: Nanos) -> Nanos {
         self.0.load(Ordering::Relaxed).saturating_sub(now)
     }
 
     /// Counts as many of these events as the rule allows, in one step. Returns how many, and the
     /// debt then.
-    pub(super) fn count(&self, rule: Gcra, events: u64, now: Nanos) -> (u64, Nanos) {
+    pub fn count(&self, rule: Gcra, events: u64, now: Nanos) -> (u64, Nanos) {
         let after = |arrival: u64| {
             let debt = arrival.saturating_sub(now);
             let counted = events.min(rule.allowed(debt));
@@ -72,14 +73,14 @@ impl Arrival {
     }
 
     /// Takes one event back that was counted.
-    pub(super) fn take_back(&self, rule: Gcra) {
+    pub fn take_back(&self, rule: Gcra) {
         let earlier = |arrival: u64| Some(arrival.saturating_sub(rule.interval));
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
     }
 }
 
 /// A time, as an [`Arrival`] has it.
-pub(super) fn nanos_since(begin: Instant, now: Instant) -> Nanos {
+pub fn nanos_since(begin: Instant, now: Instant) -> Nanos {
     nanos(now.saturating_duration_since(begin))
 }
 
