@@ -210,6 +210,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
                 engines: &urls,
                 program: PROGRAM,
                 device_keys: credentials.key_file_in(data_dir),
+                seal_keys: seal.key_file_in(data_dir),
                 data_dir: data_dir.to_owned(),
                 secret_files: cli.engines.secret_files(),
                 seal: seal.open_if_there(data_dir).map_err(Into::into),
