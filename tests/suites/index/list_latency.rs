@@ -104,11 +104,15 @@ fn print(name: &str, mut times: Vec<Duration>) {
 
 /// Prints percentiles of the time of a page of one app: from the beginning of the list and from places in it,
 /// of all messages and of those in each state.
-async fn measure_pages(ledger: &dyn Ledger, name: &str, first: UnixMillis) -> Vec<Duration> {
+async fn measure_pages(
+    ledger: &dyn Ledger,
+    name: &str,
+    (first, last): (UnixMillis, UnixMillis),
+) -> Vec<Duration> {
     let (app, now) = (app(name), UnixMillis::now());
     let (mut all, mut of_state) = (Vec::new(), Vec::new());
     for number in 0..PAGES {
-        let at = UnixMillis(rand::rng().random_range(first.0..now.0));
+        let at = UnixMillis(rand::rng().random_range(first.0..last.0));
         let before = (number % 4 > 0).then(|| ListPlace::start_of(at));
         let state = MessageState::ALL.get(number % 10).copied();
         let query = MessageQuery { limit: 50, before, state };
@@ -122,7 +126,7 @@ async fn measure_pages(ledger: &dyn Ledger, name: &str, first: UnixMillis) -> Ve
     both
 }
 
-/// Fills a ledger with so many messages, and measures pages while more are written.
+/// Fills a ledger with so many messages, and measures pages.
 async fn measure(ledger: &dyn Ledger, messages: u64) {
     let now = UnixMillis::now();
     let first = UnixMillis(now.0 - messages / RATE);
@@ -133,6 +137,11 @@ async fn measure(ledger: &dyn Ledger, messages: u64) {
         write(ledger, &entries).await;
     }
     println!("{messages} messages written in {:?}", begun.elapsed());
+    measure_beside_writes(ledger, messages, now).await;
+}
+
+/// Measures pages of a ledger that has so many messages, the last of this time, while more are written.
+async fn measure_beside_writes(ledger: &dyn Ledger, messages: u64, last: UnixMillis) {
     let writes = async {
         let mut times = Vec::new();
         let mut ticks = tokio::time::interval(WRITES_APART);
@@ -152,8 +161,8 @@ async fn measure(ledger: &dyn Ledger, messages: u64) {
     let pages = async {
         let mut all = Vec::new();
         for (name, part) in APPS {
-            let first = UnixMillis(now.0 - messages / RATE / part);
-            all.extend(measure_pages(ledger, name, first).await);
+            let first = UnixMillis(last.0 - messages / RATE / part);
+            all.extend(measure_pages(ledger, name, (first, last)).await);
         }
         print("all pages", all);
     };
