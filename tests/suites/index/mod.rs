@@ -166,6 +166,8 @@ suite! {
         lists:
             messages_are_listed_newest_first_without_gap_or_repeat_while_others_begin,
             a_loud_app_hides_no_message_of_a_quiet_one,
+            messages_are_listed_in_order_however_they_are_spread_over_the_store,
+            a_message_with_devices_to_be_tried_again_is_listed_with_its_counts,
             a_message_is_listed_once_whatever_becomes_of_it,
             a_page_of_one_state_is_bounded_and_goes_on,
             an_early_recall_is_listed_when_a_worker_begins_the_message,
