@@ -96,10 +96,13 @@ impl UserDevices {
                 let unknown = Rejection::Unavailable("the device index is unavailable");
                 return Err(self.failure.clone().unwrap_or(unknown));
             };
-            // The named ones are sorted.
-            let is_new = |id: &&ClientId| clients.binary_search(id).is_err() && listed.insert(id);
             let before = of_users.len();
-            of_users.extend(devices.iter().filter(is_new));
+            for id in devices {
+                // The named ones are sorted.
+                if clients.binary_search(id).is_err() && listed.insert(id) {
+                    of_users.push(id);
+                }
+            }
             if devices.is_empty() {
                 without.push(user.clone());
             }

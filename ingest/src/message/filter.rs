@@ -142,9 +142,10 @@ impl Reader<'_> {
         if let Some(declared) = self.declared.find(name) {
             return Ok(Tested::Declared(declared));
         }
-        let built_in = Attribute::ALL.into_iter().map(Attribute::name);
-        let known = built_in.chain(self.declared.iter().map(|declared| declared.name.as_str()));
-        let near = near(name, known).map(|near| format!("; the nearest one is {near}"));
+        let declared = self.declared.iter().map(|declared| declared.name.as_str());
+        let mut known: Vec<&str> = declared.collect();
+        known.extend(Attribute::ALL.map(Attribute::name));
+        let near = near(name, known.into_iter()).map(|near| format!("; the nearest one is {near}"));
         let (name, near) = (shown(name), near.unwrap_or_default());
         Err(illegal(format!("{path}.attribute: this app declares no attribute {name}{near}")))
     }

@@ -43,8 +43,9 @@ mod tests {
         let metrics = Metrics::default();
         let took = Duration::from_millis(1);
         metrics.pushed(took);
-        metrics.answered_lines(200, 3);
-        metrics.answered_lines(21005, 1);
+        metrics.answered_lines(Route::BATCH_LINE, 200, 3);
+        metrics.answered_lines(Route::BATCH_LINE, 21005, 1);
+        metrics.answered_lines(Route::PATCH_LINE, 200, 7);
         metrics.answered(Route::PUSH, 21005, took);
         metrics.answered(Route::PUSH_BATCH, 503, took);
         metrics.answered(Route::PUSH_BATCH, 200, took);

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
 
-use push_credentials::{KeyFile, TokenError};
+use push_credentials::{KeyFile, Purpose, TokenError};
 use push_model::time::UnixMillis;
 use push_tests::free_port;
 use serde_json::{Value, json};
@@ -104,7 +104,8 @@ async fn the_login_of_a_device_is_issued_for_its_app_as_it_is_now() {
     store.run(&["app", "create", "news"]).await;
     store.run(&["device", "put", "news", "phone:1"]).await;
     let again = store.run(&login).await.json();
-    let again = keys.verify(again["password"].as_str().unwrap().as_bytes(), now).unwrap();
+    let again = again["password"].as_str().unwrap().as_bytes();
+    let again = keys.verify(again, Purpose::MqttLogin, now).unwrap();
     assert_eq!(again.generation, 1, "a token of the removed app can be told apart");
 }
 

@@ -34,7 +34,7 @@ fn the_hints_of_a_push_are_those_of_its_payload() {
     ] {
         body[field] = value;
     }
-    let (payload, _) = read(&body).unwrap().into_parts(
+    let (payload, _, _) = read(&body).unwrap().into_parts(
         MessageId::issue_named(&"a".parse().unwrap()),
         "a".parse().unwrap(),
         UnixMillis(1),
