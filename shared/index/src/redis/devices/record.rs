@@ -159,6 +159,8 @@ impl<'a> Record<'a> {
             transport: self.transport(),
             token: self.token.map(Into::into),
             epoch: self.epoch(),
+            user_id: None,
+            language: None,
         })
     }
 }
