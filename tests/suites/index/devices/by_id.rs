@@ -8,6 +8,7 @@ use push_model::{
     app::AppKey,
     attributes::Attribute,
     device::{NoTarget, TargetFields},
+    filter::Column,
     targeting::Targeting,
     time::UnixMillis,
 };

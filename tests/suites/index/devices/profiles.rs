@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use futures::future::{join, join_all};
-use push_index::{Absent, DICTIONARY_BYTES, Index, MAX_DISTINCT_VALUES, PatchRefused, Put, SweepStep};
+use push_index::{
+    Absent, DICTIONARY_BYTES, Index, MAX_DISTINCT_VALUES, PatchRefused, Put, SweepStep,
+};
 use push_model::{
     app::App,
     attributes::Attribute,
@@ -70,11 +72,7 @@ async fn put(index: &dyn Index, devices: &[Device]) {
     }
 }
 
-async fn patch(
-    index: &dyn Index,
-    id: &str,
-    change: ProfileChange,
-) -> Result<Absent, PatchRefused> {
+async fn patch(index: &dyn Index, id: &str, change: ProfileChange) -> Result<Absent, PatchRefused> {
     let answers = index.patch_devices(&key(), &[(client(id), change)]).await.unwrap();
     answers.into_iter().next().unwrap()
 }
@@ -98,7 +96,10 @@ pub(crate) async fn what_a_registration_does_not_name_stays(index: &dyn Index) {
     let found = index.device(&key(), &client("c")).await.unwrap();
     assert_eq!(found, Some(Device { profile: whole, ..changed.clone() }));
 
-    let change = ProfileChange { topics: TopicsChange::Replace(topics(&["b", "a"])), ..custom(&[(LEVEL, None)]) };
+    let change = ProfileChange {
+        topics: TopicsChange::Replace(topics(&["b", "a"])),
+        ..custom(&[(LEVEL, None)])
+    };
     let write = DeviceWrite { device: changed.clone(), change };
     assert_eq!(index.write_devices(&key(), &[write], NOW).await.unwrap(), [Ok(Put::Updated)]);
     assert_eq!(stored(index, "c").await, profile(&[(PLAN, "pro")], &["a", "b"], Some("anna")));
@@ -176,8 +177,7 @@ pub(crate) async fn what_finds_no_room_is_absent_and_keeps_no_device_from_regist
     assert!(most < MAX_DISTINCT_VALUES);
     let filling = |n: usize| custom(&[(LEVEL, Some(&*format!("{n:0>128}")))]);
     for first in (0..most).step_by(4096) {
-        let changes: Vec<_> =
-            (first..first + 4096).map(|n| (client("old"), filling(n))).collect();
+        let changes: Vec<_> = (first..first + 4096).map(|n| (client("old"), filling(n))).collect();
         index.patch_devices(&key(), &changes).await.unwrap();
     }
     let absent = Absent { custom: vec![LEVEL], ..Absent::default() };
@@ -194,7 +194,10 @@ pub(crate) async fn what_finds_no_room_is_absent_and_keeps_no_device_from_regist
     let answers = index.put_devices(&key(), &[refused], NOW).await.unwrap();
     assert_eq!(answers, [Ok(Put::Incomplete { is_new: true, absent })]);
     assert_eq!(stored(index, "refused").await, profile(&[], &["t4"], Some("anna")));
-    assert_eq!(patch(index, "refused", custom(&[(PLAN, Some("pro"))])).await, Ok(Absent::default()));
+    assert_eq!(
+        patch(index, "refused", custom(&[(PLAN, Some("pro"))])).await,
+        Ok(Absent::default())
+    );
     // The values that no device has any more are freed.
     for _ in 0..2 {
         index.sweep(&key(), SweepStep::Now).await.unwrap();
@@ -213,7 +216,9 @@ pub(crate) async fn a_later_attribute_of_a_removed_ones_name_has_none_of_its_val
     let first = declare(&mut record);
     assert!(index.create_app(&record).await.unwrap());
     let devices: Vec<_> = (0..300)
-        .map(|n| with(&format!("c{n}"), profile(&[(first, &*format!("p{}", n % 3))], &["f1"], None)))
+        .map(|n| {
+            with(&format!("c{n}"), profile(&[(first, &*format!("p{}", n % 3))], &["f1"], None))
+        })
         .collect();
     put(index, &devices).await;
     assert_eq!(count_all(index, &having(in_custom(first, &["p0"])), NOW).await, 100);

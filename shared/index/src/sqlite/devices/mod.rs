@@ -105,7 +105,8 @@ impl SqliteIndex {
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         let mut results = Vec::with_capacity(devices.len());
         for devices in devices.chunks(PUT_DEVICES) {
-            let write = |Registration { device, stamp }: &Registration| (device.clone().into(), *stamp);
+            let write =
+                |Registration { device, stamp }: &Registration| (device.clone().into(), *stamp);
             results.extend(self.put_some(app, devices.iter().map(write).collect()).await?);
         }
         Ok(results.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
@@ -249,20 +250,21 @@ impl Devices for SqliteIndex {
         let (ids, app_id) = (clients.to_vec(), app.id.clone());
         let read = move |sql: &Connection, app| {
             let mut dictionary = Decoder::new(sql, app);
-            let target = |id| match find(sql, app, id, |found| found.target(fields, &mut dictionary)) {
-                Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
-                Err(StoreError::Unreadable(what)) => {
-                    warn!(
-                        runbook = "stored-records-cannot-be-read",
-                        app = %app_id,
-                        client_id = %id,
-                        what,
-                        "a named device is left out"
-                    );
-                    Ok(Err(NoTarget::Unreadable))
-                }
-                Err(error) => Err(error),
-            };
+            let target =
+                |id| match find(sql, app, id, |found| found.target(fields, &mut dictionary)) {
+                    Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
+                    Err(StoreError::Unreadable(what)) => {
+                        warn!(
+                            runbook = "stored-records-cannot-be-read",
+                            app = %app_id,
+                            client_id = %id,
+                            what,
+                            "a named device is left out"
+                        );
+                        Ok(Err(NoTarget::Unreadable))
+                    }
+                    Err(error) => Err(error),
+                };
             ids.iter().map(target).collect::<Result<_, _>>()
         };
         let mut targets: Vec<_> = self.read_app(app, read).await?;

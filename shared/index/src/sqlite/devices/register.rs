@@ -149,10 +149,7 @@ impl Known {
             carrier: found.carrier().ok(),
             change: found.change().unwrap_or_default(),
             epoch: found.stamp()?.epoch(),
-            profile: (
-                found.profile().unwrap_or_default(),
-                found.user_id().unwrap_or_default(),
-            ),
+            profile: (found.profile().unwrap_or_default(), found.user_id().unwrap_or_default()),
         })
     }
 

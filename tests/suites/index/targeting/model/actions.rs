@@ -160,13 +160,13 @@ fn some_topics() -> impl Strategy<Value = Vec<Topic>> {
 /// A profile; most devices of the actions have one.
 fn a_profile(custom: &Custom) -> impl Strategy<Value = Profile> + use<> {
     let profile = (some_values(custom), some_topics(), prop::option::of(a_user()));
-    let profile =
-        profile.prop_map(|(custom, topics, user_id)| Profile { custom, topics, user_id });
+    let profile = profile.prop_map(|(custom, topics, user_id)| Profile { custom, topics, user_id });
     prop_oneof![1 => Just(Profile::default()), 3 => profile]
 }
 
 fn a_change(custom: &Custom) -> impl Strategy<Value = ProfileChange> + use<> {
-    let merge = (some_values(custom), prop::collection::vec(prop::bool::weighted(0.7), CUSTOM.len()));
+    let merge =
+        (some_values(custom), prop::collection::vec(prop::bool::weighted(0.7), CUSTOM.len()));
     let merge = merge.prop_map(|(values, stay)| {
         let merged = values.into_iter().zip(stay);
         merged.map(|((id, value), stays)| (id, stays.then_some(value))).collect()
@@ -186,8 +186,11 @@ fn a_change(custom: &Custom) -> impl Strategy<Value = ProfileChange> + use<> {
         2 => Just(UserChange::Keep),
         2 => prop::option::weighted(0.8, a_user()).prop_map(UserChange::Set),
     ];
-    (of_custom, of_topics, of_user)
-        .prop_map(|(custom, topics, user_id)| ProfileChange { custom, topics, user_id })
+    (of_custom, of_topics, of_user).prop_map(|(custom, topics, user_id)| ProfileChange {
+        custom,
+        topics,
+        user_id,
+    })
 }
 
 fn a_targeting(custom: &Custom) -> impl Strategy<Value = Targeting> + use<> {

@@ -112,7 +112,8 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             assert_eq!(index.put_devices(app, devices, *now).await.unwrap(), expected, "{at}");
         }
         Action::Write(writes, now) => {
-            let expected: Vec<_> = writes.iter().map(|write| Ok(model.write(write, *now))).collect();
+            let expected: Vec<_> =
+                writes.iter().map(|write| Ok(model.write(write, *now))).collect();
             if let [write] = &**writes {
                 let put = index.register(app, write, *now).await.unwrap().map(|(put, _)| put);
                 assert_eq!([put], *expected, "{at}");

@@ -110,7 +110,8 @@ impl Model {
 
     /// The devices of a user, by their ids.
     pub(super) fn devices_of(&self, user: &UserId) -> Vec<ClientId> {
-        let of_user = |(_, known): &(_, &Known)| known.device.profile.user_id.as_ref() == Some(user);
+        let of_user =
+            |(_, known): &(_, &Known)| known.device.profile.user_id.as_ref() == Some(user);
         self.devices.iter().filter(of_user).map(|(client, _)| client.clone()).collect()
     }
 
@@ -125,9 +126,10 @@ impl Model {
             let lists = targeting.criteria().map(|(attribute, _)| {
                 has(attribute).is_some_and(|has| targeting.wants(attribute, has))
             });
-            let filter = targeting.filter.iter().map(|filter| {
-                filter.evaluate(&device.attributes, &device.profile) == Truth::True
-            });
+            let filter = targeting
+                .filter
+                .iter()
+                .map(|filter| filter.evaluate(&device.attributes, &device.profile) == Truth::True);
             let held = lists.chain(filter).take_while(|holds| *holds).count();
             let after_each = &mut counts.after_each_criterion;
             after_each.iter_mut().take(held).for_each(|after| after.devices += 1);
