@@ -110,5 +110,12 @@ impl Store {
 fn target(person: &Person) -> Target {
     let Device { client_id, transport, token, .. } = &person.device;
     let epoch = RegistrationEpoch::default();
-    Target { client_id: client_id.clone(), transport: *transport, token: token.clone(), epoch, user_id: None, language: None }
+    Target {
+        client_id: client_id.clone(),
+        transport: *transport,
+        token: token.clone(),
+        epoch,
+        user_id: None,
+        language: None,
+    }
 }

@@ -50,7 +50,11 @@ pub(crate) async fn registrations_that_come_together_are_answered_each_for_itsel
         (&removed, vec![cn("stays")], vec![gone.clone()]),
         (&here, vec![cn("new")], vec![new.clone()]),
         (&other, vec![sg("new")], vec![new.clone()]),
-        (&here, vec![cn("new-in-a-list"), sg("in-a-list"), cn("stays")], vec![new.clone(), old.clone(), old.clone()]),
+        (
+            &here,
+            vec![cn("new-in-a-list"), sg("in-a-list"), cn("stays")],
+            vec![new.clone(), old.clone(), old.clone()],
+        ),
         // For each of these clients the later call wins.
         (&here, vec![cn("twice")], vec![new.clone()]),
         (&here, vec![sg("comes-back")], vec![old.clone()]),
