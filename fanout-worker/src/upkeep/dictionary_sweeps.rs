@@ -64,11 +64,11 @@ async fn round(context: &Context, is_warning: bool) -> Result<u64, IndexError> {
     let count = u64::try_from(nearly_full.len()).unwrap_or(u64::MAX);
     context.metrics.dictionaries_nearly_full(count);
     if is_warning && let Some((app, used)) = nearly_full.first() {
-        let (column, filled) = used.fullest();
+        let (attribute, filled) = used.fullest();
         warn!(
             runbook = "attribute-values-run-out",
             %app,
-            attribute = %column,
+            attribute = attribute.name(),
             percent = filled / 10,
             apps = count,
             "the dictionaries of an app are nearly full: attributes with new values are then stored as \

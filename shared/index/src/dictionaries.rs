@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use push_model::{app::AppKey, attributes::Attribute, custom::CustomId, filter::Column};
+use push_model::{app::AppKey, attributes::Attribute};
 use push_store::IndexError;
 
 /// The most different values that an attribute can have in one app.
@@ -58,13 +58,12 @@ impl AttributeSet {
 /// The use of the dictionaries of one app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DictionaryUse {
-    /// The values of each built-in attribute, in the order of [`Attribute::ALL`].
+    /// The values of each attribute, in the order of [`Attribute::ALL`].
     pub values: [u64; Attribute::COUNT],
-    /// The values of the custom attribute with the most.
-    pub custom: Option<(CustomId, u64)>,
-    /// The topics, and how many the app may have.
-    pub topics: (u64, u64),
-    /// True if there are values of custom attributes that the app no longer declares.
+    /// How full the fullest dictionary of a custom attribute or of the topics is, in thousandths of the values that it may
+    /// have.
+    pub fullest_other: u64,
+    /// True if there are values of custom attributes that the app no longer declares, which a sweep takes away.
     pub undeclared: bool,
     /// The bytes of all of them, as [`DICTIONARY_BYTES`] counts them.
     pub bytes: u64,
@@ -79,17 +78,14 @@ pub struct DictionaryUse {
 }
 
 impl DictionaryUse {
-    /// The column that is fullest, and how full the dictionaries are, in thousandths: of the values that this column
-    /// may have or of the bytes of all, whichever is more.
-    pub fn fullest(&self) -> (Column, u64) {
+    /// The built-in attribute with the most values, and how full the dictionaries are, in thousandths: of the
+    /// values of that attribute, of those of another column, or of the bytes of all, whichever is most.
+    pub fn fullest(&self) -> (Attribute, u64) {
         let most = MAX_DISTINCT_VALUES as u64;
-        let built_in = Attribute::ALL.into_iter().zip(self.values);
-        let built_in = built_in.map(|(attribute, values)| (Column::BuiltIn(attribute), values));
-        let custom = self.custom.map(|(id, values)| (Column::Custom(id), values));
-        let attributes = built_in.chain(custom).map(|(of, values)| (of, thousandths(values, most)));
-        let topics = (Column::Topic, thousandths(self.topics.0, self.topics.1));
-        let (column, filled) = attributes.fold(topics, |a, b| if b.1 >= a.1 { b } else { a });
-        (column, filled.max(thousandths(self.bytes, DICTIONARY_BYTES)))
+        let (values, attribute) =
+            self.values.into_iter().zip(Attribute::ALL).max().unwrap_or((0, Attribute::AppVersion));
+        let filled = thousandths(values, most).max(self.fullest_other);
+        (attribute, filled.max(thousandths(self.bytes, DICTIONARY_BYTES)))
     }
 
     /// Returns true if an operator should look at the app.
@@ -103,14 +99,11 @@ impl DictionaryUse {
         if self.sweeping || self.undeclared {
             return true;
         }
-        let (fullest, filled) = self.fullest();
-        let most = match fullest {
-            Column::Topic => self.topics.1,
-            Column::BuiltIn(_) | Column::Custom(_) => MAX_DISTINCT_VALUES as u64,
-        };
-        let has_grown = thousandths(self.grown, most) >= SWEPT_EVERY || self.since_sweep.is_none();
+        let is_filled = self.fullest().1 >= SWEPT_FROM;
+        let has_grown = thousandths(self.grown, MAX_DISTINCT_VALUES as u64) >= SWEPT_EVERY
+            || self.since_sweep.is_none();
         let may_again = self.since_sweep.is_none_or(|since| since >= SWEPT_AGAIN_AFTER);
-        filled >= SWEPT_FROM && (has_grown || (self.refused > 0 && may_again))
+        is_filled && (has_grown || (self.refused > 0 && may_again))
     }
 }
 
@@ -186,14 +179,8 @@ mod tests {
     #[test]
     fn dictionaries_are_as_full_as_their_fullest_attribute_or_their_bytes() {
         let used = DictionaryUse { bytes: DICTIONARY_BYTES / 2, ..filled(6553) };
-        let model = Column::BuiltIn(Attribute::Model);
-        assert_eq!(used.fullest(), (model, 500));
-        assert_eq!(filled(65_535).fullest(), (model, 1000));
-        let used = DictionaryUse { custom: Some((CustomId(7), 40_000)), ..filled(39_999) };
-        assert_eq!(used.fullest(), (Column::Custom(CustomId(7)), 610));
-        let used = DictionaryUse { topics: (9000, 10_000), ..used };
-        assert_eq!(used.fullest(), (Column::Topic, 900));
-        assert!(used.is_nearly_full());
+        assert_eq!(used.fullest(), (Attribute::Model, 500));
+        assert_eq!(filled(65_535).fullest(), (Attribute::Model, 1000));
         assert!(!filled(49_000).is_nearly_full() && filled(49_200).is_nearly_full());
     }
 

@@ -94,20 +94,20 @@ async fn dictionaries(store: &dyn DictionarySweeps, engine: &Engine) -> Finding 
         Err(error) => return engine.store_failed(SUBJECT, &error),
     };
     let named = |(app, used): &(AppKey, DictionaryUse)| {
-        let (column, filled) = used.fullest();
-        format!("{column} of {} ({} %)", app.id, filled / 10)
+        let (attribute, filled) = used.fullest();
+        format!("{} of {} ({} %)", attribute.name(), app.id, filled / 10)
     };
     let nearly_full: Vec<_> = filled.iter().filter(|(_, used)| used.is_nearly_full()).collect();
     let names: Vec<_> = nearly_full.iter().take(APPS_NAMED).map(|filled| named(filled)).collect();
     if nearly_full.is_empty() {
-        return Finding::ok(SUBJECT, "have room for new values of attributes and new topics");
+        return Finding::ok(SUBJECT, "have room for new values of attributes");
     }
     let detail = format!("{} apps have nearly full ones: {}", nearly_full.len(), names.join(", "));
     Finding::warning(
         SUBJECT,
         detail,
-        "find out what registers so many different values or topics; workers free those that no device has, \
-         and those without room are stored as absent",
+        "find out what registers so many different values; workers free those that no device has, and \
+         those without room are stored as absent",
     )
 }
 

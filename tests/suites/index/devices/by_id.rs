@@ -8,7 +8,6 @@ use push_model::{
     app::AppKey,
     attributes::Attribute,
     device::{NoTarget, TargetFields},
-    filter::Column,
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -194,6 +193,5 @@ pub(crate) async fn a_full_dictionary_stores_new_values_as_absent_and_keeps_know
     assert_eq!(cn, ["y"]);
     let listed = index.filled_dictionaries().await.unwrap();
     // Only apps with a record are listed by every engine.
-    let model = Column::BuiltIn(Attribute::Model);
-    assert!(listed.iter().all(|(_, used)| used.fullest() == (model, 1000)));
+    assert!(listed.iter().all(|(_, used)| used.fullest() == (Attribute::Model, 1000)));
 }

@@ -41,6 +41,15 @@ pub(super) fn column(number: i64) -> Option<Column> {
     }
 }
 
+/// The most values that a column of an app can have; at least one.
+pub(super) fn most_values(column: Column, most_topics: usize) -> u64 {
+    let most = match column {
+        Column::Topic => most_topics.clamp(1, MAX_DISTINCT_VALUES),
+        Column::BuiltIn(_) | Column::Custom(_) => MAX_DISTINCT_VALUES,
+    };
+    most as u64
+}
+
 /// Looks up the codes of values, and adds new values. Caches them during one transaction.
 pub(super) struct Encoder<'a> {
     sql: &'a Connection,
@@ -117,11 +126,9 @@ impl<'a> Encoder<'a> {
             .prepare_cached(room)?
             .query_row([app, attribute], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let cost = (value.len() + DICTIONARY_VALUE_OVERHEAD) as i64;
-        let most = match column {
-            Column::Topic => self.most_topics.min(MAX_DISTINCT_VALUES),
-            Column::BuiltIn(_) | Column::Custom(_) => MAX_DISTINCT_VALUES,
-        };
-        if used >= most as i64 || bytes + cost > DICTIONARY_BYTES as i64 {
+        if used.unsigned_abs() >= most_values(column, self.most_topics)
+            || bytes + cost > DICTIONARY_BYTES as i64
+        {
             execute(sql, "UPDATE app SET refused = refused + 1 WHERE id = ?1", [app])?;
             return Ok(None);
         }

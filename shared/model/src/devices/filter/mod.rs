@@ -10,7 +10,7 @@
 
 mod sample;
 
-use std::{cmp::Ordering, fmt, sync::Arc};
+use std::{cmp::Ordering, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -67,17 +67,6 @@ pub enum Column {
     Custom(CustomId),
     /// The topics. A device has any number of them.
     Topic,
-}
-
-/// The name of a built-in attribute, the id of a custom one, or `topics`.
-impl fmt::Display for Column {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BuiltIn(attribute) => f.write_str(attribute.name()),
-            Self::Custom(CustomId(id)) => write!(f, "custom attribute {id}"),
-            Self::Topic => f.write_str("topics"),
-        }
-    }
 }
 
 /// One end of a range of values.

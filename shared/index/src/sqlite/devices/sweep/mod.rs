@@ -25,7 +25,7 @@ use tracing::info;
 
 use super::{
     criteria::CodeSet,
-    dictionary::{column, number},
+    dictionary::{column, most_values, number},
     profile::ProfileCodes,
 };
 use crate::{
@@ -157,7 +157,6 @@ fn all_uses(
                 grown: row.get::<_, i64>(3)?.unsigned_abs(),
                 refused: row.get::<_, i64>(4)?.unsigned_abs(),
                 since_sweep: swept_at.map(|at| Duration::from_secs(seconds(at))),
-                topics: (0, most_topics as u64),
                 undeclared: !undeclared::ids(sql, row_id)?.is_empty(),
                 ..DictionaryUse::default()
             };
@@ -168,11 +167,11 @@ fn all_uses(
             let values = row.get::<_, i64>(7)?.unsigned_abs();
             match column(row.get(6)?) {
                 Some(Column::BuiltIn(attribute)) => used.values[attribute.index()] = values,
-                Some(Column::Custom(id)) if used.custom.is_none_or(|(_, most)| most < values) => {
-                    used.custom = Some((id, values));
+                Some(other) => {
+                    let filled = values.saturating_mul(1000) / most_values(other, most_topics);
+                    used.fullest_other = used.fullest_other.max(filled);
                 }
-                Some(Column::Topic) => used.topics.0 = values,
-                Some(Column::Custom(_)) | None => {}
+                None => {}
             }
             used.bytes += row.get::<_, i64>(8)?.unsigned_abs();
         }
