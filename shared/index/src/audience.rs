@@ -6,15 +6,15 @@
 //! counted or not. A sample is decided by client ids, which no column has, so its counts are estimates: its share of
 //! what the other criteria leave.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use push_model::{
     app::AppKey,
     audience::{AudienceCounts, Criterion, CriterionCount},
     device::TargetFields,
     filter::Sample,
-    ids::ClientId,
-    message::{Audience, NamedUsers},
+    ids::{ClientId, UserId},
+    message::Audience,
     targeting::Targeting,
 };
 use push_store::IndexError;
@@ -61,8 +61,9 @@ pub async fn count_audience<D: Devices + ?Sized>(
             }
             Ok(counts)
         }
-        Audience::Clients(clients) | Audience::Users(NamedUsers { clients, .. }) => {
-            count_registered(index, app, audience, clients).await
+        Audience::Clients(clients) => count_registered(index, app, clients, &HashMap::new()).await,
+        Audience::Users(named) => {
+            count_registered(index, app, &named.clients, &named.expected_users()).await
         }
     }
 }
@@ -109,15 +110,15 @@ fn take_sample(counts: &mut AudienceCounts, sample: &Sample) {
 async fn count_registered<D: Devices + ?Sized>(
     index: &D,
     app: &AppKey,
-    audience: &Audience,
     clients: &[ClientId],
+    users: &HashMap<&ClientId, &UserId>,
 ) -> Result<AudienceCounts, IndexError> {
     let mut counts = AudienceCounts::default();
-    for (piece, clients) in clients.chunks(LOOKED_UP).enumerate() {
+    for clients in clients.chunks(LOOKED_UP) {
         let targets = index.targets(app, clients, TargetFields::Address).await?;
-        for (position, target) in (piece * LOOKED_UP..).zip(targets) {
+        for (client, target) in clients.iter().zip(targets) {
             let Ok(target) = target else { continue };
-            if audience.user_of(position).is_none_or(|user| target.user_id.as_ref() == Some(user)) {
+            if users.get(client).is_none_or(|user| target.user_id.as_ref() == Some(user)) {
                 counts.add_devices(target.transport, 1);
             }
         }

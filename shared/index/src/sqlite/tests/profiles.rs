@@ -49,8 +49,9 @@ async fn neither_a_test_nor_its_opposite_holds_for_a_value_that_the_dictionary_l
     sql.execute("DELETE FROM word WHERE value IN ('pro', 'f1', 'A')", []).unwrap();
     let index = open(&dir).await;
     let brand = Column::BuiltIn(Attribute::Brand);
-    let strings =
-        |ids: [&[&str]; 2]| ids.map(|ids| ids.iter().map(|id| (*id).to_owned()).collect());
+    let strings = |ids: [&[&str]; 2]| {
+        ids.map(|ids| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>())
+    };
     for (column, value, expected) in [
         (Column::Custom(PLAN), "pro", [&[][..], &["b", "c"]]),
         (Column::Custom(PLAN), "free", [&["b"], &["c"]]),
@@ -59,7 +60,7 @@ async fn neither_a_test_nor_its_opposite_holds_for_a_value_that_the_dictionary_l
         (brand, "A", [&[], &["b", "c"]]),
         (brand, "B", [&["b"], &["c"]]),
     ] {
-        let found: [Vec<String>; 2] = held(&index, column, value).await;
+        let found = held(&index, column, value).await;
         assert_eq!(found, strings(expected), "{column:?} {value}");
     }
     // A change of another part leaves it lost, and a new value ends that.
