@@ -9,7 +9,11 @@ use push_boot::{log_failure, outage::Outage};
 use push_credentials::{DeviceIdentity, KeyFile};
 use push_index::Index;
 use push_model::{
-    app::AppKey, device::NoTarget, ids::ClientId, registration::RegistrationEpoch, time::UnixMillis,
+    app::AppKey,
+    device::{NoTarget, TargetFields},
+    ids::ClientId,
+    registration::RegistrationEpoch,
+    time::UnixMillis,
 };
 use push_store::IndexError;
 use tokio::time::timeout;
@@ -84,7 +88,7 @@ impl DeviceAuthenticator for DeviceLogins {
         ended: &mut (dyn FnMut(usize) + Send),
     ) {
         let clients: Vec<ClientId> = devices.iter().map(|(client, _)| client.clone()).collect();
-        let mut known = self.index.known_targets(app, &clients);
+        let mut known = self.index.known_targets(app, &clients, TargetFields::Address);
         while let Ok(Some((place, found))) = timeout(PATIENCE, known.next()).await {
             let registration = devices.get(place).map(|(_, registration)| *registration);
             let is_removed = match found {
@@ -122,7 +126,7 @@ impl DeviceLogins {
             return Ok(Found::NoApp);
         }
         let clients = std::slice::from_ref(&device.client);
-        let found = self.index.targets(&device.app_key(), clients).await?;
+        let found = self.index.targets(&device.app_key(), clients, TargetFields::Address).await?;
         Ok(match found.into_iter().next() {
             Some(Ok(target)) if target.epoch == device.registration => Found::Device,
             Some(Err(NoTarget::Unreadable)) => Found::Unreadable,

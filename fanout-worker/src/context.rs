@@ -109,6 +109,8 @@ impl Context {
             app: job.app(),
             message_id: job.head.message_id,
             payload: job.payload.clone(),
+            localized: job.localized.clone(),
+            language: None,
             lifetime: self.lifetime(&job.head),
         }
     }

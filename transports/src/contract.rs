@@ -1,10 +1,10 @@
 //! The contract of a transport: its input and its promises.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use push_model::{app::AppKey, device::Target, ids::MessageId};
+use push_model::{app::AppKey, device::Target, ids::MessageId, localized::Localized};
 
 use super::{lifetime::Lifetime, outcome::Outcome, sending::Sending};
 
@@ -17,6 +17,11 @@ pub struct Outgoing {
     pub message_id: MessageId,
     /// The bytes that the device receives.
     pub payload: Bytes,
+    /// Its texts in other languages. [`Transports::deliver`](crate::Transports::deliver) makes a message for each
+    /// language of them, so a transport needs only the payload.
+    pub localized: Option<Arc<Localized>>,
+    /// The language whose texts the payload has; none for the fallback's.
+    pub language: Option<Box<str>>,
     /// The time within which it may be sent.
     pub lifetime: Lifetime,
 }

@@ -75,9 +75,32 @@ impl Transports {
         self
     }
 
-    /// Sends to every target. Enters the outcomes in the answers of `sending` as they come, and all of them
-    /// by the end.
+    /// Sends to every target, to each in its language. Enters the outcomes in the answers of `sending` as they come,
+    /// and all of them by the end.
     pub async fn deliver(&self, message: &Outgoing, targets: &[Target], sending: &Sending) {
+        let Some(texts) = message.localized.as_deref() else {
+            return self.deliver_one_text(message, targets, sending).await;
+        };
+        let mut by_tag: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        for (position, target) in targets.iter().enumerate() {
+            by_tag.entry(texts.lookup(target.language.as_deref())).or_default().push(position);
+        }
+        // Concurrently, as for the transports.
+        let deliver = |(tag, positions): (Option<&str>, Vec<usize>)| {
+            // The payload was made by this service, so it can be read. If not, the fallback is what the device gets.
+            let payload = texts.payload(&message.payload, tag);
+            let payload = payload.unwrap_or_else(|_| message.payload.clone());
+            let message = Outgoing { payload, language: tag.map(Into::into), ..message.clone() };
+            let group: Vec<Target> =
+                positions.iter().filter_map(|at| targets.get(*at).cloned()).collect();
+            let sending = sending.of_devices(&positions);
+            async move { self.deliver_one_text(&message, &group, &sending).await }
+        };
+        future::join_all(by_tag.into_iter().map(deliver)).await;
+    }
+
+    /// Sends the payload to every target.
+    async fn deliver_one_text(&self, message: &Outgoing, targets: &[Target], sending: &Sending) {
         let Some(first) = targets.first() else { return };
         if targets.iter().all(|t| t.transport == first.transport) {
             return self.deliver_by(first.transport, message, targets, sending).await;

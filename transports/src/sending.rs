@@ -183,7 +183,11 @@ impl Sending {
 
     /// Returns the same delivery for some devices of the batch.
     pub(super) fn of_devices(&self, positions: &[usize]) -> Self {
-        Self { positions: Some(positions.into()), ..self.clone() }
+        let positions = match &self.positions {
+            Some(outer) => positions.iter().filter_map(|at| outer.get(*at).copied()).collect(),
+            None => positions.into(),
+        };
+        Self { positions: Some(positions), ..self.clone() }
     }
 
     /// Says if the next devices may be written to a connection. Call it for each window of devices, just

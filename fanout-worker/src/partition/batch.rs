@@ -1,13 +1,14 @@
 //! Reads the next devices of a partition, and counts those that are left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use push_index::Selection;
 use push_model::{
-    device::{Carrier, NoTarget, Target},
+    device::{Carrier, NoTarget, Target, TargetFields},
     envelope::Job,
     ids::{AudienceKind, ClientId},
     ledger::{Checkpoint, FailReason, PlannedPartition},
-    message::Audience,
+    message::{Audience, NamedUsers},
     plan,
     slots::SlotRange,
     targeting::Targeting,
@@ -36,7 +37,7 @@ impl Batch {
     }
 
     /// Makes the batch of all devices that a push names, as the index found them.
-    pub(crate) fn of_all(found: impl IntoIterator<Item = Result<Target, NoTarget>>) -> Self {
+    pub(crate) fn of_all(found: impl IntoIterator<Item = Found>) -> Self {
         let (targets, failed) = split_found(found);
         Self { targets, failed, ..Self::none(Checkpoint::End) }
     }
@@ -49,24 +50,50 @@ impl Batch {
 }
 
 /// Splits devices into those that can be sent to, and the number of the others by reason.
-fn split_found(
-    found: impl IntoIterator<Item = Result<Target, NoTarget>>,
-) -> (Vec<Target>, BTreeMap<FailReason, u64>) {
+fn split_found(found: impl IntoIterator<Item = Found>) -> (Vec<Target>, BTreeMap<FailReason, u64>) {
     let mut failed = BTreeMap::new();
     let found = found.into_iter();
     let mut targets = Vec::with_capacity(found.size_hint().0);
     for found in found {
-        let reason = match found {
-            Ok(target) => {
-                targets.push(target);
-                continue;
-            }
-            Err(NoTarget::Unknown) => FailReason::UnknownClient,
-            Err(NoTarget::Unreadable) => FailReason::Unreadable,
-        };
-        *failed.entry(reason).or_default() += 1;
+        match found {
+            Ok(target) => targets.push(target),
+            Err(reason) => *failed.entry(reason).or_default() += 1,
+        }
     }
     (targets, failed)
+}
+
+/// A device that a job names: how it is reached, or why it is not sent to.
+pub(crate) type Found = Result<Target, FailReason>;
+
+/// Judges the devices that a job names, as the index found them. A device that belongs to another user than
+/// the one to whom the job is addressed, by its record as it is now, is not sent to.
+pub(crate) fn judge(
+    job: &Job,
+    clients: &[ClientId],
+    found: impl IntoIterator<Item = Result<Target, NoTarget>>,
+) -> Vec<Found> {
+    let expected = match &*job.audience {
+        Audience::Users(named) => named.expected_users(),
+        Audience::All | Audience::Targeting(_) | Audience::Clients(_) => HashMap::new(),
+    };
+    let judge = |(client, found): (&ClientId, Result<Target, NoTarget>)| match found {
+        Ok(target) => match expected.get(client) {
+            Some(user) if target.user_id.as_ref() != Some(user) => Err(FailReason::Reassigned),
+            _ => Ok(target),
+        },
+        Err(NoTarget::Unknown) => Err(FailReason::UnknownClient),
+        Err(NoTarget::Unreadable) => Err(FailReason::Unreadable),
+    };
+    clients.iter().zip(found).map(judge).collect()
+}
+
+/// Returns what delivery needs of the devices of a job.
+pub(crate) fn fields_of(job: &Job) -> TargetFields {
+    match &job.localized {
+        Some(_) => TargetFields::WithLanguage,
+        None => TargetFields::Address,
+    }
 }
 
 /// Reads the devices of a partition.
@@ -95,7 +122,7 @@ impl DeviceSource<'_> {
     ) -> Result<Batch, IndexError> {
         let everyone = Targeting::all_devices();
         let targeting = match &*self.job.audience {
-            Audience::Clients(clients) => {
+            Audience::Clients(clients) | Audience::Users(NamedUsers { clients, .. }) => {
                 let from = named_offset(checkpoint, clients.len());
                 let to = from.saturating_add(most).min(clients.len());
                 let (targets, failed) = self.find(&clients[from..to]).await?;
@@ -116,7 +143,15 @@ impl DeviceSource<'_> {
         let asked_at = Instant::now();
         let (app, carrier) = (self.job.app(), self.carrier());
         let index = &self.context.index;
-        let scanned = index.scan(&app, range, carrier, targeting, by, most).await?;
+        let scanned = index
+            .scan(
+                &app,
+                range,
+                Selection { carrier, targeting, registered_by: by },
+                fields_of(self.job),
+                most,
+            )
+            .await?;
         self.context.metrics.targeted(AudienceKind::Broadcast, asked_at.elapsed());
         let next = plan::advance(self.ranges(), checkpoint, scanned.next);
         let failed =
@@ -131,9 +166,10 @@ impl DeviceSource<'_> {
         clients: &[ClientId],
     ) -> Result<(Vec<Target>, BTreeMap<FailReason, u64>), IndexError> {
         let asked_at = Instant::now();
-        let found = self.context.index.targets(&self.job.app(), clients).await?;
+        let (app, fields) = (self.job.app(), fields_of(self.job));
+        let found = self.context.index.targets(&app, clients, fields).await?;
         self.context.metrics.targeted(AudienceKind::Named, asked_at.elapsed());
-        Ok(split_found(found))
+        Ok(split_found(judge(self.job, clients, found)))
     }
 
     /// Counts the devices from the checkpoint to the end of its slot range (named devices: to the
@@ -144,7 +180,7 @@ impl DeviceSource<'_> {
     ) -> Result<(u64, Checkpoint), IndexError> {
         let everyone = Targeting::all_devices();
         let targeting = match &*self.job.audience {
-            Audience::Clients(clients) => {
+            Audience::Clients(clients) | Audience::Users(NamedUsers { clients, .. }) => {
                 let left = clients.len() - named_offset(checkpoint, clients.len());
                 return Ok((left as u64, Checkpoint::End));
             }
@@ -158,7 +194,9 @@ impl DeviceSource<'_> {
         let by = self.context.registered_by(head);
         let (app, carrier) = (self.job.app(), self.carrier());
         let index = &self.context.index;
-        let count = index.count_matching(&app, range, carrier, targeting, by).await?;
+        let count = index
+            .count_matching(&app, range, Selection { carrier, targeting, registered_by: by })
+            .await?;
         Ok((count, plan::advance(self.ranges(), checkpoint, None)))
     }
 }

@@ -259,6 +259,8 @@ mod tests {
             transport: TransportKind::Mqtt,
             token: None,
             epoch: RegistrationEpoch::default(),
+            user_id: None,
+            language: None,
         }
     }
 

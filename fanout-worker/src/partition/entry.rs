@@ -73,9 +73,9 @@ pub(crate) fn new_entry(
 ) -> NewEntry {
     let head = &job.head;
     // The plan of a push to named devices does not depend on the index.
-    let named = matches!(*job.audience, Audience::Clients(_)).then(Plan::named);
+    let named = job.audience.clients().map(|_| Plan::named());
     let broadcast = match *job.audience {
-        Audience::Clients(_) => None,
+        Audience::Clients(_) | Audience::Users(_) => None,
         Audience::All | Audience::Targeting(_) => {
             Some(Box::new(BroadcastNote::of(&job.payload, job.sent_by.as_deref())))
         }

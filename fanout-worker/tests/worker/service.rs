@@ -73,6 +73,7 @@ impl Service {
             attributes: Default::default(),
             transport: kind,
             token: token.map(Into::into),
+            profile: push_model::profile::Profile::default(),
         };
         let devices: Vec<Device> = devices.into_iter().map(device).collect();
         let registered_at = UnixMillis::now().minus(Duration::from_secs(60));

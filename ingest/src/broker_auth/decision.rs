@@ -10,7 +10,11 @@ use push_credentials::{
     DeviceIdentity, TokenError,
     acl::{self, Rule},
 };
-use push_model::{device::NoTarget, mqtt::MqttDevice, time::UnixMillis};
+use push_model::{
+    device::{NoTarget, TargetFields},
+    mqtt::MqttDevice,
+    time::UnixMillis,
+};
 
 use super::{BrokerAuth, fields::Fields};
 use crate::{index_client::Subject, metrics::RefusalReason, settings::BrokerAuthSettings};
@@ -135,7 +139,7 @@ impl BrokerAuth {
     /// Checks that the device is still registered as it was when the token was issued.
     async fn check_registration(&self, device: &DeviceIdentity) -> Result<(), Refusal> {
         let (app, clients) = (device.app_key(), std::slice::from_ref(&device.client));
-        let found = self.index.index.targets(&app, clients);
+        let found = self.index.index.targets(&app, clients, TargetFields::Address);
         let found = self.index.ask(Subject::device(&app.id, &device.client), found).await;
         match found.map_err(|_| Refusal::Unavailable)?.into_iter().next() {
             Some(Ok(target)) if target.epoch == device.registration => Ok(()),

@@ -20,6 +20,7 @@ use push_model::{
     app::{AppKey, Scope},
     device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     ids::ClientId,
+    profile::{DeviceWrite, ProfileChange},
     registration::RegistrationEpoch,
     time::UnixMillis,
 };
@@ -120,9 +121,10 @@ impl DeviceHandler {
             Some(most) => Box::pin(self.place(&cached, &app, &device, most)).await?,
             None => None,
         };
-        let put = self.index.index.register(&app, &device, now);
+        let write = DeviceWrite { device: device.clone(), change: ProfileChange::default() };
+        let put = self.index.index.register(&app, &write, now);
         let put = self.index.ask(Subject::device(&app.id, &device.client_id), put).await?;
-        let is_new = put.is_ok_and(|(put, _)| put.is_new());
+        let is_new = put.as_ref().is_ok_and(|(put, _)| put.is_new());
         if let Some(place) = place
             && !is_new
         {
@@ -149,7 +151,7 @@ impl DeviceHandler {
         rate: Option<RateStatus>,
         now: UnixMillis,
     ) -> Result<Reply, Rejection> {
-        let absent = put.absent();
+        let absent = put.absent().attributes;
         if !absent.is_empty() {
             self.metrics.absent(absent);
             self.dictionaries_full.log(&app.id, absent);

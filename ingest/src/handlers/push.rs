@@ -220,7 +220,7 @@ impl PushHandler {
         };
         let dedup_nonce = match has_key {
             true => {
-                let fingerprint = Fingerprint::of(&payload, &audience);
+                let fingerprint = Fingerprint::of(&payload, &audience, None);
                 self.keys.keyed_nonce(&app.app_id, id, fingerprint, known, dry_run)?
             }
             false => 0,
@@ -234,7 +234,8 @@ impl PushHandler {
             AudienceKind::Broadcast => caller.secret_name(),
             AudienceKind::Named => None,
         };
-        let marks = JobMarks { dedup_nonce, app_generation, counted, trace, sent_by };
+        let marks =
+            JobMarks { dedup_nonce, app_generation, counted, trace, sent_by, localized: None };
         write_job(job, &payload, &audience, marks)
             .map_err(|error| Rejection::MessageIllegal(error.to_string()))?;
         Ok(CheckedPush { outcome: CheckOutcome::Job(id, place), warnings })

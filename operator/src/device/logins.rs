@@ -7,6 +7,7 @@ use push_credentials::{DeviceCredentials, MqttLogin};
 use push_index::Index;
 use push_model::{
     app::AppKey,
+    device::TargetFields,
     ids::{AppId, ClientId},
     time::UnixMillis,
 };
@@ -41,7 +42,10 @@ impl AppLogins {
     /// # Errors
     /// If it is not registered, the index did not answer, or no key signs now.
     pub async fn issue(&self, client: &ClientId) -> anyhow::Result<MqttLogin> {
-        let found = self.index.targets(&self.app, std::slice::from_ref(client)).await?;
+        let found = self
+            .index
+            .targets(&self.app, std::slice::from_ref(client), TargetFields::Address)
+            .await?;
         let Some(Ok(target)) = found.into_iter().next() else {
             bail!(
                 "{client} is not registered in {}, and only a registered device can log in: \

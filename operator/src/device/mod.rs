@@ -78,7 +78,7 @@ pub async fn put(
     let app = AppKey::from(&app);
     let put = index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
     let put = put.into_iter().next().context("the index gave no answer")??;
-    for attribute in put.absent().iter() {
+    for attribute in put.absent().attributes.iter() {
         device.attributes.unset(attribute);
         warnings.push(no_room(attribute));
     }

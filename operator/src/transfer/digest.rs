@@ -96,7 +96,13 @@ mod tests {
         attributes.set(Attribute::Country, "SG").unwrap();
         let client_id = format!("c{id}").parse().unwrap();
         let transport = TransportKind::Mqtt;
-        let device = Device { client_id, attributes, transport, token: Some("t".into()) };
+        let device = Device {
+            client_id,
+            attributes,
+            transport,
+            token: Some("t".into()),
+            profile: push_model::profile::Profile::default(),
+        };
         Registration { device, stamp: Stamp::new(UnixMillis(7), Serial::of(7)) }
     }
 

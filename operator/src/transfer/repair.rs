@@ -136,8 +136,13 @@ mod tests {
         let device = |(id, transport, at): &(&str, TransportKind, u64)| {
             let client_id: ClientId = id.parse().unwrap();
             let (attributes, token) = (Attributes::default(), None);
-            let device =
-                Device { client_id: client_id.clone(), attributes, transport: *transport, token };
+            let device = Device {
+                client_id: client_id.clone(),
+                attributes,
+                transport: *transport,
+                token,
+                profile: push_model::profile::Profile::default(),
+            };
             (client_id, Registration { device, stamp: Stamp::new(UnixMillis(*at), Serial::of(0)) })
         };
         devices.iter().map(device).collect()

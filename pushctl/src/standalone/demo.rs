@@ -14,7 +14,7 @@ use push_index::Index;
 use push_ledger::Ledger;
 use push_model::{
     app::{App, AppKey},
-    device::{Device, DeviceDraft, NoTarget, Target},
+    device::{Device, DeviceDraft, NoTarget, Target, TargetFields},
     ids::{AppId, MessageId},
     message::Payload,
     secret::Secret,
@@ -78,7 +78,7 @@ pub(super) async fn run(
     let app_key = AppKey::from(&record);
     let devices = register(index, &app_key).await?;
     let ids: Vec<_> = devices.iter().map(|device| device.client_id.clone()).collect();
-    let targets = index.targets(&app_key, &ids).await?;
+    let targets = index.targets(&app_key, &ids, TargetFields::Address).await?;
     let mut received = listen(broker, &app_key, targets, logins).await?;
 
     out.note(format_args!(
@@ -264,7 +264,7 @@ fn show(devices: &[Device], got: &[(String, Bytes)], out: Output) -> anyhow::Res
     for device in devices {
         let has = |attribute| device.attributes.get(attribute).unwrap_or_default().to_owned();
         let payload = got.iter().find(|(name, _)| *name == device.client_id.as_str());
-        let result = match (payload, targeting.matches(&device.attributes)) {
+        let result = match (payload, targeting.matches(device)) {
             (Some((_, payload)), true) => describe(payload),
             (None, false) => "nothing, as it should: it is not targeted".to_owned(),
             (Some(_), false) => bail!("{} got a push that was not for it", device.client_id),

@@ -8,7 +8,12 @@
 use std::time::Duration;
 
 use push_model::{
-    app::AppKey, audience::AudienceCounts, ids::ClientId, message::Audience, targeting::Targeting,
+    app::AppKey,
+    audience::AudienceCounts,
+    device::TargetFields,
+    ids::ClientId,
+    message::{Audience, NamedUsers},
+    targeting::Targeting,
 };
 use push_store::IndexError;
 use tokio::time::sleep;
@@ -45,7 +50,9 @@ pub async fn count_audience<D: Devices + ?Sized>(
     match audience {
         Audience::All => count_matching(index, app, &Targeting::all_devices()).await,
         Audience::Targeting(targeting) => count_matching(index, app, targeting).await,
-        Audience::Clients(clients) => count_registered(index, app, clients).await,
+        Audience::Clients(clients) | Audience::Users(NamedUsers { clients, .. }) => {
+            count_registered(index, app, clients).await
+        }
     }
 }
 
@@ -79,7 +86,9 @@ async fn count_registered<D: Devices + ?Sized>(
 ) -> Result<AudienceCounts, IndexError> {
     let mut counts = AudienceCounts::default();
     for clients in clients.chunks(LOOKED_UP) {
-        for target in index.targets(app, clients).await?.into_iter().flatten() {
+        for target in
+            index.targets(app, clients, TargetFields::Address).await?.into_iter().flatten()
+        {
             counts.add_devices(target.transport, 1);
         }
     }

@@ -6,8 +6,10 @@ use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use push_model::{
     app::AppKey,
-    device::{Carrier, Device, NoTarget, Target},
+    custom::CustomId,
+    device::{Carrier, Device, NoTarget, Target, TargetFields},
     ids::ClientId,
+    profile::{DeviceWrite, ProfileChange},
     registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
     targeting::Targeting,
@@ -35,39 +37,88 @@ pub const REMOVED_APP_REFUSES: Duration = Duration::from_hours(6);
 /// Number of devices that [`Devices::known_targets`] looks up at a time.
 const KNOWN_TARGETS_PIECE: usize = 1024;
 
+/// What of a device is stored as absent, because there was no room for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Absent {
+    /// Built-in attributes for whose values the app's dictionaries have no room.
+    pub attributes: AttributeSet,
+    /// Custom attributes for whose values the app's dictionaries have no room.
+    pub custom: Vec<CustomId>,
+    /// The number of topics that are new to the app, which has as many as it may have.
+    pub topics: usize,
+    /// The number of topics beyond [`MAX_TOPICS`](push_model::profile::MAX_TOPICS).
+    pub topics_beyond: usize,
+    /// True if the user has [`MAX_USER_DEVICES`](push_model::profile::MAX_USER_DEVICES) others.
+    pub user_id: bool,
+}
+
+impl Absent {
+    /// Returns true if everything is stored.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<AttributeSet> for Absent {
+    fn from(attributes: AttributeSet) -> Self {
+        Self { attributes, ..Self::default() }
+    }
+}
+
+/// Why the profile of a device was not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PatchRefused {
+    /// The device is not registered.
+    #[error("the device is not registered")]
+    Unknown,
+    /// Its record cannot be read.
+    #[error("the device's record cannot be read; register it again")]
+    Unreadable,
+}
+
+/// The devices that a partition of a broadcast is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection<'a> {
+    /// The carrier of the partition.
+    pub carrier: Carrier,
+    /// What the devices must match.
+    pub targeting: &'a Targeting,
+    /// When they must have registered at the latest.
+    pub registered_by: UnixMillis,
+}
+
 /// The effect of a registration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Put {
     /// The device is new.
     Created,
     /// The device was there, and now is as given.
     Updated,
-    /// The device is stored without some of its attributes, because the app's dictionaries have no room
-    /// for their values.
+    /// The device is stored without a part, because there was no room for it.
     Incomplete {
         /// True if the device is new.
         is_new: bool,
-        /// The attributes that are stored as absent.
-        absent: AttributeSet,
+        /// What is stored as absent.
+        absent: Absent,
     },
 }
 
 impl Put {
     /// The same registration of a device that is stored without these attributes.
-    pub(crate) fn without(self, absent: AttributeSet) -> Self {
+    pub(crate) fn without(self, absent: Absent) -> Self {
         if absent.is_empty() { self } else { Self::Incomplete { is_new: self.is_new(), absent } }
     }
 
     /// Returns true if the device was not registered before.
-    pub const fn is_new(self) -> bool {
+    pub const fn is_new(&self) -> bool {
         matches!(self, Self::Created | Self::Incomplete { is_new: true, .. })
     }
 
-    /// The attributes that are stored as absent, because there was no room for their values.
-    pub const fn absent(self) -> AttributeSet {
+    /// Returns what is stored as absent, because there was no room for it.
+    pub fn absent(&self) -> Absent {
         match self {
-            Self::Incomplete { absent, .. } => absent,
-            Self::Created | Self::Updated => AttributeSet::NONE,
+            Self::Incomplete { absent, .. } => absent.clone(),
+            Self::Created | Self::Updated => Absent::default(),
         }
     }
 }
@@ -108,29 +159,54 @@ pub trait Devices: Send + Sync {
     /// the closer they are to each other. Clients with equal keys are in the order of their ids.
     fn storage_order(&self, client: &ClientId) -> u64;
 
-    /// Registers or replaces devices, with `now` as the time of registration of the new ones.
+    /// Registers devices, or changes them, with `now` as the time of registration of the new ones. Of the profile of
+    /// a registered device, what the change does not name stays as it is stored, whoever changes it at the same time.
     /// The answer has one entry for each device, in order. If a client id stands twice in the
-    /// list, the later one wins. A value for which the app's dictionaries have no room is stored as
-    /// absent.
+    /// list, the later one wins. What there is no room for is stored as absent.
     ///
     /// # Errors
     /// If the index did not answer; any part may have been stored, and trying again is safe.
+    async fn write_devices(
+        &self,
+        app: &AppKey,
+        devices: &[DeviceWrite],
+        now: UnixMillis,
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError>;
+
+    /// As [`Devices::write_devices`], with devices that take the place of those that are registered.
+    ///
+    /// # Errors
+    /// As [`Devices::write_devices`].
     async fn put_devices(
         &self,
         app: &AppKey,
         devices: &[Device],
         now: UnixMillis,
-    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError>;
+    ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        let devices: Vec<_> = devices.iter().cloned().map(DeviceWrite::from).collect();
+        self.write_devices(app, &devices, now).await
+    }
 
-    /// Registers or replaces one device, and answers as which registration it is stored: the first one, if it
+    /// Changes the profiles of registered devices, each in one atomic step. The answer has one entry for each device,
+    /// in order: what is stored as absent.
+    ///
+    /// # Errors
+    /// If the index did not answer; any part may have been stored, and trying again is safe.
+    async fn patch_devices(
+        &self,
+        app: &AppKey,
+        changes: &[(ClientId, ProfileChange)],
+    ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError>;
+
+    /// Registers or changes one device, and answers as which registration it is stored: the first one, if it
     /// was there already.
     ///
     /// # Errors
-    /// As [`Devices::put_devices`].
+    /// As [`Devices::write_devices`].
     async fn register(
         &self,
         app: &AppKey,
-        device: &Device,
+        device: &DeviceWrite,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError>;
 
@@ -190,6 +266,7 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         clients: &[ClientId],
+        fields: TargetFields,
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError>;
 
     /// Like [`targets`](Self::targets), but returns each answer as soon as its part of the index gives it, with the
@@ -199,17 +276,18 @@ pub trait Devices: Send + Sync {
         &'a self,
         app: &'a AppKey,
         clients: &'a [ClientId],
+        fields: TargetFields,
     ) -> BoxStream<'a, (usize, Result<Target, NoTarget>)> {
         let pieces = stream::iter(clients.chunks(KNOWN_TARGETS_PIECE).enumerate());
         let answers = pieces.then(move |(piece, clients)| async move {
-            let found = self.targets(app, clients).await.unwrap_or_default();
+            let found = self.targets(app, clients, fields).await.unwrap_or_default();
             stream::iter((piece * KNOWN_TARGETS_PIECE..).zip(found))
         });
         answers.flatten().boxed()
     }
 
-    /// The next devices of `range` that match, were registered no later than `registered_by` and belong to the
-    /// partition of this carrier ([`partition_of`](push_model::registration::partition_of)): at most `limit`.
+    /// The next devices of `range` that match, were registered in time and belong to the
+    /// partition of the carrier ([`partition_of`](push_model::registration::partition_of)): at most `limit`.
     /// The records of other devices are not read. [`Target::transport`] is another one for a device that
     /// changed its transport since.
     ///
@@ -219,9 +297,8 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        selection: Selection<'_>,
+        fields: TargetFields,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError>;
 
@@ -234,9 +311,7 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        selection: Selection<'_>,
     ) -> Result<u64, IndexError>;
 
     /// Counts the devices in the next slots of `range` that match, and those that are left after each criterion:

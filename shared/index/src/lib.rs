@@ -22,6 +22,7 @@
 //! - `gone`: [`GoneDevices`]
 //! - `transfer`: [`Transfer`]
 //! - `usage`: [`MessageUsage`]
+//! - `users`: [`Users`]
 //!
 //! The engines are [`redis`] and [`sqlite`], over [`push_store`]. They share `serials` (numbers of
 //! registrations).
@@ -39,6 +40,7 @@ mod serials;
 pub mod sqlite;
 mod transfer;
 mod usage;
+mod users;
 
 pub use self::{
     admin_keys::{AdminKeyAdded, AdminKeys},
@@ -46,7 +48,10 @@ pub use self::{
     audience::{CountedSlice, count_audience},
     audit::AuditTrail,
     components::Components,
-    devices::{CarrierExtent, Devices, Put, PutRefused, REMOVED_APP_REFUSES, Scanned},
+    devices::{
+        Absent, CarrierExtent, Devices, PatchRefused, Put, PutRefused, REMOVED_APP_REFUSES,
+        Scanned, Selection,
+    },
     dictionaries::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
         MAX_DISTINCT_VALUES, SweepStep, Swept,
@@ -54,6 +59,7 @@ pub use self::{
     gone::{GoneDevices, RemovedPage},
     transfer::Transfer,
     usage::MessageUsage,
+    users::{MAX_APP_TOPICS, Users},
 };
 
 pub use push_model::app::AppKey;
@@ -73,6 +79,7 @@ pub trait Index:
     + SecretUses
     + Store
     + Transfer
+    + Users
 {
 }
 
@@ -89,5 +96,6 @@ impl<T> Index for T where
         + SecretUses
         + Store
         + Transfer
+        + Users
 {
 }

@@ -29,9 +29,11 @@ pub mod trace_parent;
 
 pub use self::{
     apps::{app, id_key, pace, secret, transfer, usage},
-    devices::{attributes, device, gone, mqtt, registration, slots, targeting},
+    devices::{
+        attributes, custom, device, filter, gone, mqtt, profile, registration, slots, targeting,
+    },
     messages::{
-        audience, codes, envelope, fingerprint, hints, ledger, message, open_broadcast, plan,
-        progress, report,
+        audience, codes, envelope, fingerprint, hints, ledger, localized, message, open_broadcast,
+        plan, progress, report,
     },
 };

@@ -103,7 +103,13 @@ mod tests {
     fn device(transport: TransportKind, token: Option<&str>) -> Device {
         let client_id = "c1".parse().unwrap();
         let attributes = Attributes::default();
-        Device { client_id, attributes, transport, token: token.map(Into::into) }
+        Device {
+            client_id,
+            attributes,
+            transport,
+            token: token.map(Into::into),
+            profile: push_model::profile::Profile::default(),
+        }
     }
 
     fn stored(transport: TransportKind, token: Option<&str>) -> Result<Device, BadDevice> {

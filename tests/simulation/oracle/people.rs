@@ -6,7 +6,7 @@ use push_model::{
     attributes::{Attribute, Attributes},
     device::{Device, TransportKind},
     ids::{ClientId, MessageId},
-    message::Audience,
+    message::{Audience, NamedUsers},
     time::UnixMillis,
 };
 use push_tests::invariants::Meant;
@@ -78,11 +78,11 @@ impl Push {
         let last = self.copies.iter().map(|copy| copy.accepted_at).max().unwrap_or_default();
         let in_time = person.born <= last.plus(allowance);
         let is_in = match &self.audience {
-            Audience::Clients(clients) => clients.contains(&person.device.client_id),
-            Audience::All => in_time,
-            Audience::Targeting(targeting) => {
-                in_time && targeting.matches(&person.device.attributes)
+            Audience::Clients(clients) | Audience::Users(NamedUsers { clients, .. }) => {
+                clients.contains(&person.device.client_id)
             }
+            Audience::All => in_time,
+            Audience::Targeting(targeting) => in_time && targeting.matches(&person.device),
         };
         if !is_in || person.removed.is_some_and(|at| at < first) {
             Meant::No
@@ -98,7 +98,13 @@ pub(crate) fn device(name: &str, country: &str) -> Device {
     let mut attributes = Attributes::default();
     attributes.set(Attribute::Country, country).expect("a country");
     let client_id = name.parse().expect("a client id");
-    Device { client_id, attributes, transport: TransportKind::Mqtt, token: None }
+    Device {
+        client_id,
+        attributes,
+        transport: TransportKind::Mqtt,
+        token: None,
+        profile: push_model::profile::Profile::default(),
+    }
 }
 
 /// The same device, reached over the transport whose provider fails.

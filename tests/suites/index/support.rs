@@ -3,11 +3,11 @@
 
 use std::num::NonZeroU32;
 
-use push_index::{CarrierExtent, Index};
+use push_index::{CarrierExtent, Index, Selection};
 use push_model::{
     app::{App, AppKey},
     attributes::Attribute,
-    device::{Carrier, Device, DeviceDraft},
+    device::{Carrier, Device, DeviceDraft, TargetFields},
     ids::{AppId, ClientId},
     pace::{Acquire, TrafficClass},
     secret::Secret,
@@ -76,7 +76,13 @@ pub(crate) async fn scan_carrier(
     let mut found = Vec::new();
     for mut range in ranges {
         loop {
-            let scan = index.scan(app, range, carrier, targeting, registered_by, limit);
+            let scan = index.scan(
+                app,
+                range,
+                Selection { carrier, targeting, registered_by },
+                TargetFields::Address,
+                limit,
+            );
             let scanned = scan.await.unwrap();
             assert!(scanned.items.len() <= limit, "{} of {limit}", scanned.items.len());
             found.extend(scanned.items.iter().map(|target| target.client_id.to_string()));
@@ -105,7 +111,8 @@ pub(crate) async fn count_all(
     let (mut count, app) = (0, key());
     for CarrierExtent { carrier, ranges } in index.carriers(&app).await.unwrap() {
         for range in ranges {
-            let counted = index.count_matching(&app, range, carrier, targeting, registered_by);
+            let counted =
+                index.count_matching(&app, range, Selection { carrier, targeting, registered_by });
             count += counted.await.unwrap();
         }
     }

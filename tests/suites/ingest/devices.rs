@@ -257,7 +257,13 @@ async fn a_value_without_room_in_the_dictionary_is_stored_as_absent_and_the_answ
             let mut attributes = Attributes::default();
             attributes.set(Attribute::AppVersion, &version.to_string()).unwrap();
             let client_id = "changes".parse().unwrap();
-            Device { client_id, attributes, transport: TransportKind::Mqtt, token: None }
+            Device {
+                client_id,
+                attributes,
+                transport: TransportKind::Mqtt,
+                token: None,
+                profile: push_model::profile::Profile::default(),
+            }
         })
         .collect();
     for devices in versions.chunks(8192) {

@@ -245,6 +245,8 @@ fn message(app: &str, payload: &str, lifetime: Duration) -> Outgoing {
         app: AppKey::first(app.parse().unwrap()),
         message_id: MessageId::issue_named(&app.parse().unwrap()),
         payload: Bytes::copy_from_slice(payload.as_bytes()),
+        localized: None,
+        language: None,
         lifetime: if lifetime.is_zero() {
             Lifetime::NowOrNever { until: now().plus(NOW_WINDOW) }
         } else {
@@ -259,6 +261,8 @@ fn targets(names: &[&str]) -> Vec<Target> {
         transport: TransportKind::Mqtt,
         token: None,
         epoch: push_model::registration::RegistrationEpoch::default(),
+        user_id: None,
+        language: None,
     };
     names.iter().map(target).collect()
 }

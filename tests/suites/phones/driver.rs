@@ -107,13 +107,15 @@ pub(super) async fn deliver<P: Provider>(
     });
     let lifetime = Lifetime::Until(end);
     let payload = Bytes::from(payload.to_string());
-    let message = Outgoing { app, message_id, payload, lifetime };
+    let message = Outgoing { app, message_id, payload, localized: None, language: None, lifetime };
     let targets: Vec<_> = (0..devices)
         .map(|n| Target {
             client_id: format!("device-{n}").parse().unwrap(),
             transport: P::KIND,
             token: Some(token(n).into()),
             epoch: RegistrationEpoch(1),
+            user_id: None,
+            language: None,
         })
         .collect();
     let outcomes = transport.deliver(&message, &targets, &Sending::unrestricted(now)).await;

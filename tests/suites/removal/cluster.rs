@@ -6,7 +6,10 @@ use push_broker::{DeviceAuthenticator as _, DeviceLogins};
 use push_credentials::KeyFile;
 use push_index::{Index, redis::RedisIndex};
 use push_model::{
-    app::AppKey, device::DeviceDraft, ids::ClientId, registration::RegistrationEpoch,
+    app::AppKey,
+    device::{DeviceDraft, TargetFields},
+    ids::ClientId,
+    registration::RegistrationEpoch,
     time::UnixMillis,
 };
 use push_tests::{
@@ -53,7 +56,7 @@ async fn removed_devices_of_other_masters_are_found_in_time_while_one_is_away() 
     let drafts = clients.iter().map(|client| DeviceDraft::default().check(client.clone()));
     let devices: Vec<_> = drafts.map(|checked| checked.unwrap().device).collect();
     index.put_devices(&app, &devices, now).await.unwrap();
-    let found = index.targets(&app, &clients).await.unwrap();
+    let found = index.targets(&app, &clients, TargetFields::Address).await.unwrap();
     let mut sessions: Vec<Registered> =
         found.into_iter().map(|at| at.unwrap()).map(|at| (at.client_id, at.epoch)).collect();
     // Every second one is removed. The last of the others has registered again since.

@@ -87,7 +87,7 @@ pub struct HttpTransport<P: Provider> {
     accounts: Arc<Accounts<P>>,
     /// The forms of the last messages, by message and number of the account. A message of which a form
     /// cannot be made is kept as `None`.
-    forms: Cache<(MessageId, u64), Option<Arc<Form<P>>>>,
+    forms: Cache<(MessageId, u64, Option<Box<str>>), Option<Arc<Form<P>>>>,
 }
 
 /// A message in the form of a provider, for all its batches.
@@ -132,7 +132,7 @@ impl<P: Provider> HttpTransport<P> {
     /// Returns the form of a message for this provider; `None` if the provider cannot carry it.
     fn form(&self, message: &Outgoing, account: &Account<P>) -> Option<Arc<Form<P>>> {
         // A form depends on the account as well, which may be replaced while a broadcast goes on.
-        let key = (message.message_id, account.number);
+        let key = (message.message_id, account.number, message.language.clone());
         if let Some(form) = self.forms.get(&key) {
             return form;
         }

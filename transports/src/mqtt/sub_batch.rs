@@ -139,6 +139,8 @@ mod tests {
             transport: push_model::device::TransportKind::Mqtt,
             token: None,
             epoch: push_model::registration::RegistrationEpoch::default(),
+            user_id: None,
+            language: None,
         };
         assert_eq!(topic(&"my.app".parse().unwrap(), &target), "push/my.app/c:1");
     }

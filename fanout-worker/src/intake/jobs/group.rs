@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::{Stream, StreamExt, future::join_all, stream};
 use push_model::{
     app::AppKey,
-    device::{NoTarget, Target},
+    device::{Target, TargetFields},
     envelope::Job,
     ids::AudienceKind,
     ledger::{AdvanceOutcome, Claim, MessageStep, NewEntry, RECALL_CHECK},
@@ -34,7 +34,7 @@ use crate::{
     intake::disposition::Disposition,
     partition::{
         RunEnd,
-        batch::Batch,
+        batch::{Batch, Found, judge},
         claim::OwnedPartition,
         classification::{PriorAttempts, RetryRules, classify},
         entry::new_entry,
@@ -51,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const READ_AGAIN: Duration = Duration::from_millis(100);
 
 /// The target of each device, or the reason why it has none.
-type FoundDevices = Vec<Result<Target, NoTarget>>;
+type FoundDevices = Vec<Found>;
 
 /// Processes jobs of one envelope together.
 #[derive(Clone, Copy)]
@@ -174,7 +174,11 @@ impl<'a> JobGroup<'a> {
         let pace = context.paces.ask(&app, index);
         let targets = async {
             let asked_at = Instant::now();
-            let found = index.targets(&app, &clients).await;
+            // A language that no message needs is harmless.
+            let is_localized = jobs.iter().any(|(_, job)| job.localized.is_some());
+            let fields =
+                if is_localized { TargetFields::WithLanguage } else { TargetFields::Address };
+            let found = index.targets(&app, &clients, fields).await;
             context.metrics.targeted(AudienceKind::Named, asked_at.elapsed());
             found
         };
@@ -182,8 +186,8 @@ impl<'a> JobGroup<'a> {
         let (Ok(found), Ok(None)) = (found, pace) else { return Vec::new() };
         let mut found = found.into_iter();
         let each = jobs.into_iter().map(|(position, job)| {
-            let devices = named(job).unwrap_or_default().len();
-            (position, found.by_ref().take(devices).collect())
+            let clients = named(job).unwrap_or_default();
+            (position, judge(job, clients, found.by_ref()))
         });
         each.collect()
     }

@@ -20,7 +20,6 @@ use futures::{
 use push_model::{
     envelope::{BadEnvelope, Job, decode_job_envelope, encode_jobs},
     ids::ClientId,
-    message::Audience,
 };
 use push_queue::{Delivery, Lane, QueueError};
 use tracing::{Instrument as _, Span};
@@ -89,10 +88,7 @@ fn is_groupable(context: &Context, job: &Job, deliveries: u32) -> bool {
 
 /// Returns the devices that a job names; none if it is a broadcast.
 fn named(job: &Job) -> Option<&[ClientId]> {
-    match &*job.audience {
-        Audience::Clients(clients) => Some(clients),
-        Audience::All | Audience::Targeting(_) => None,
-    }
+    job.audience.clients()
 }
 
 /// Processes each job of an envelope.

@@ -7,7 +7,6 @@
 use push_model::{
     envelope::{Job, LateDevices, PartitionTask, encode_alone},
     ledger::{Claim, Entry, Plan, PriorDeliveries},
-    message::Audience,
     time::UnixMillis,
 };
 use push_queue::{Lane, QueueError};
@@ -70,7 +69,7 @@ impl SingleJob<'_> {
     fn claim(&self, owner: u64) -> Option<Claim> {
         let Self { job, deliveries, .. } = *self;
         let claim = Claim { epoch: 1, nonce: job.nonce, delivery: deliveries, owner };
-        matches!(*job.audience, Audience::Clients(_)).then_some(claim)
+        job.audience.clients().map(|_| claim)
     }
 
     /// Begins the ledger entry and goes on from there.
@@ -133,7 +132,7 @@ impl SingleJob<'_> {
         asked_at: Instant,
     ) -> Result<(), Requeue> {
         let Self { context, job, hold, .. } = *self;
-        let is_broadcast = !matches!(*job.audience, Audience::Clients(_));
+        let is_broadcast = job.audience.clients().is_none();
         match plan.partitions.as_slice() {
             [] => {
                 context.closed.count(job);

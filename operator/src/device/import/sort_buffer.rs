@@ -233,6 +233,7 @@ impl SortBuffer {
             attributes,
             transport: device.transport,
             token: (!token.is_empty()).then(|| token.into()),
+            profile: push_model::profile::Profile::default(),
         })
     }
 }

@@ -38,7 +38,7 @@ impl ImportCounts {
 
     fn add_stored(&mut self, put: Put, line: u64) {
         *(if put.is_new() { &mut self.created } else { &mut self.updated }) += 1;
-        for attribute in put.absent().iter() {
+        for attribute in put.absent().attributes.iter() {
             self.warnings.add(line, no_room(attribute));
         }
     }

@@ -1,7 +1,7 @@
 //! Devices that no push reaches, because their app has no account at the provider of their transport.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use push_index::{CarrierExtent, Index};
+use push_index::{CarrierExtent, Index, Selection};
 use push_model::{app::AppKey, targeting::Targeting, time::UnixMillis};
 use push_store::{Finding, IndexError};
 
@@ -59,7 +59,13 @@ async fn count(
     let (everyone, now) = (Targeting::default(), UnixMillis::now());
     let mut devices = 0;
     for range in ranges {
-        devices += index.count_matching(app, *range, *carrier, &everyone, now).await?;
+        devices += index
+            .count_matching(
+                app,
+                *range,
+                Selection { carrier: *carrier, targeting: &everyone, registered_by: now },
+            )
+            .await?;
     }
     Ok(devices)
 }

@@ -219,7 +219,7 @@ pub(super) async fn store(
         match stored {
             Err(refused) => bail!("the target does not take the device {client}: {refused}"),
             Ok(put) => {
-                if let Some(attribute) = put.absent().iter().next() {
+                if let Some(attribute) = put.absent().attributes.iter().next() {
                     let name = attribute.name();
                     bail!("the target has no room for the {name} of the device {client}");
                 }

@@ -70,6 +70,7 @@ impl Source for Changing {
 
 fn registration(n: usize) -> Registration {
     let device = Device {
+        profile: push_model::profile::Profile::default(),
         client_id: format!("c{n}").parse().unwrap(),
         attributes: Attributes::default(),
         transport: push_model::device::TransportKind::Discard,

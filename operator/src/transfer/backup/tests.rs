@@ -31,6 +31,7 @@ use crate::transfer::source::Source as _;
 
 fn registration(n: usize, token: Option<&str>) -> Registration {
     let mut device = Device {
+        profile: push_model::profile::Profile::default(),
         client_id: format!("c:{n}").parse().unwrap(),
         attributes: Default::default(),
         transport: if n.is_multiple_of(2) { TransportKind::Mqtt } else { TransportKind::Webhook },

@@ -1,5 +1,5 @@
 //! The devices that a broadcast is for. Six lists, one for each attribute: a device must match one
-//! value of every list that is not empty.
+//! value of every list that is not empty. Beside them a filter and a sample, which it must match too.
 //!
 //! [`Targeting::matches`] is the definition. The index engines evaluate it faster and are tested
 //! against it.
@@ -7,11 +7,15 @@
 //! The lists come from clients, and so do the values that devices have. So nothing here, and nothing in
 //! an engine, may cost as much as the one times the other: [`Targeting::wants`] is a binary search.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use serde::{Deserialize, Serialize, de};
+use serde::{Deserialize, Serialize, de, ser::SerializeMap as _};
 
-use crate::attributes::{Attribute, Attributes};
+use crate::{
+    attributes::Attribute,
+    device::Device,
+    filter::{Filter, Sample, Truth},
+};
 
 /// The most values that all lists of one targeting may have together. A push that targets every model of
 /// the largest brands has some thousands; more makes each worker that helps with the broadcast
@@ -22,6 +26,10 @@ pub const MAX_TARGETING_VALUES: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Targeting {
     lists: Arc<[Vec<Box<str>>; Attribute::COUNT]>,
+    /// The filter, if there is one.
+    pub filter: Option<Arc<Filter>>,
+    /// The sample, if only a share of the devices is meant.
+    pub sample: Option<Sample>,
 }
 
 impl Targeting {
@@ -51,19 +59,23 @@ impl Targeting {
         wanted.is_empty() || last.is_some_and(|last| attribute.matches(&wanted[last], has))
     }
 
-    /// Returns how many values the lists have together.
+    /// Returns how many values the lists and the filter have together.
     pub fn len(&self) -> usize {
-        self.lists.iter().map(Vec::len).sum()
+        let listed: usize = self.lists.iter().map(Vec::len).sum();
+        listed + self.filter.as_ref().map_or(0, |filter| filter.len())
     }
 
     /// Returns true if every device is meant.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && self.sample.is_none()
     }
 
-    /// Returns how many bytes of memory the lists take, about.
+    /// Returns how many bytes of memory it takes, about.
     pub fn bytes(&self) -> usize {
-        self.lists.iter().flatten().map(|value| value.len() + size_of::<Box<str>>()).sum()
+        let listed: usize =
+            self.lists.iter().flatten().map(|value| value.len() + size_of::<Box<str>>()).sum();
+        let sample = self.sample.as_ref().map_or(0, |sample| sample.seed.len());
+        listed + sample + self.filter.as_ref().map_or(0, |filter| filter.bytes())
     }
 
     /// The wanted values of one attribute; an empty list does not restrict.
@@ -76,25 +88,51 @@ impl Targeting {
         Attribute::ALL.into_iter().map(|a| (a, self.wanted(a))).filter(|(_, list)| !list.is_empty())
     }
 
-    /// Returns true if a device with these attributes matches.
-    pub fn matches(&self, device: &Attributes) -> bool {
+    /// Returns true if a device of which no value was lost matches.
+    pub fn matches(&self, device: &Device) -> bool {
+        let holds = |filter: &Arc<Filter>| {
+            filter.evaluate(&device.attributes, &device.profile) == Truth::True
+        };
         self.criteria().all(|(attribute, _)| {
-            device.get(attribute).is_some_and(|has| self.wants(attribute, has))
-        })
+            device.attributes.get(attribute).is_some_and(|has| self.wants(attribute, has))
+        }) && self.filter.as_ref().is_none_or(holds)
+            && self.sample.as_ref().is_none_or(|sample| sample.has(&device.client_id))
     }
 }
 
 impl Serialize for Targeting {
+    /// One member for each list, and those of the filter and the sample.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.criteria().map(|(attribute, list)| (attribute.name(), list)))
+        let mut map = serializer.serialize_map(None)?;
+        for (attribute, list) in self.criteria() {
+            map.serialize_entry(attribute.name(), list)?;
+        }
+        if let Some(filter) = &self.filter {
+            map.serialize_entry("filter", &**filter)?;
+        }
+        if let Some(sample) = &self.sample {
+            map.serialize_entry("sample", sample)?;
+        }
+        map.end()
     }
+}
+
+/// The members beside the lists.
+#[derive(Deserialize)]
+struct Members {
+    #[serde(default)]
+    filter: Option<Filter>,
+    #[serde(default)]
+    sample: Option<Sample>,
+    #[serde(flatten)]
+    lists: BTreeMap<String, Vec<Box<str>>>,
 }
 
 impl<'de> Deserialize<'de> for Targeting {
     /// Reads what [`Targeting::serialize`] wrote: names known, values normalised.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let lists = std::collections::BTreeMap::<String, Vec<Box<str>>>::deserialize(deserializer)?;
-        let mut targeting = Self::default();
+        let Members { filter, sample, lists } = Members::deserialize(deserializer)?;
+        let mut targeting = Self { filter: filter.map(Arc::new), sample, ..Self::default() };
         for (name, list) in lists {
             let attribute = Attribute::ALL
                 .into_iter()
@@ -111,8 +149,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{attributes::Attributes, device::TransportKind, profile::Profile};
 
-    fn device(country: Option<&str>, language: Option<&str>) -> Attributes {
+    fn device(country: Option<&str>, language: Option<&str>) -> Device {
         let mut attributes = Attributes::default();
         if let Some(country) = country {
             attributes.set(Attribute::Country, country).unwrap();
@@ -120,7 +159,13 @@ mod tests {
         if let Some(language) = language {
             attributes.set(Attribute::Language, language).unwrap();
         }
-        attributes
+        Device {
+            client_id: "c".parse().unwrap(),
+            attributes,
+            transport: TransportKind::Mqtt,
+            token: None,
+            profile: Profile::default(),
+        }
     }
 
     #[test]

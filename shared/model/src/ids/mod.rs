@@ -13,6 +13,6 @@ mod pages;
 
 pub use self::{
     message_id::{MessageId, Origin},
-    names::{AppId, BadId, ClientId, SecretName},
+    names::{AppId, BadId, ClientId, SecretName, Topic, UserId},
     pages::{AppTag, AudienceKind, LedgerPage, PageField, PageSpan, Window},
 };

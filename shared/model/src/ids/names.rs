@@ -1,4 +1,4 @@
-//! The names of apps, devices and secrets.
+//! The names of apps, devices, users, topics and secrets.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -96,6 +96,57 @@ impl FromStr for SecretName {
     }
 }
 
+/// A user of an app, as the app's backend names him: 1–128 of `A-Z a-z 0-9 _ . : - @ + | ~ =`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct UserId(Arc<str>);
+
+impl UserId {
+    /// The longest user id, in characters.
+    pub const MAX_LEN: usize = 128;
+
+    /// The identifier as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for UserId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        check(text, Self::MAX_LEN, "A-Z a-z 0-9 _ . : - @ + | ~ =", b"_.:-@+|~=")?;
+        Ok(Self(text.into()))
+    }
+}
+
+/// A topic that devices of an app may have: 1–64 of `A-Z a-z 0-9 _ . : - ~ % /`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Topic(Arc<str>);
+
+impl Topic {
+    /// The longest topic, in characters.
+    pub const MAX_LEN: usize = 64;
+
+    /// The topic as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The topic as text that shares its memory.
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl FromStr for Topic {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        check(text, Self::MAX_LEN, "A-Z a-z 0-9 _ . : - ~ % /", b"_.:-~%/")?;
+        Ok(Self(text.into()))
+    }
+}
+
 macro_rules! text_id {
     ($name:ident) => {
         impl<'de> Deserialize<'de> for $name {
@@ -121,6 +172,8 @@ macro_rules! text_id {
 text_id!(AppId);
 text_id!(ClientId);
 text_id!(SecretName);
+text_id!(UserId);
+text_id!(Topic);
 
 #[cfg(test)]
 mod tests {

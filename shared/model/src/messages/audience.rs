@@ -21,17 +21,71 @@ pub struct AudienceCounts {
 /// The devices that are left after a criterion and those before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CriterionCount {
-    /// The attribute that the criterion is about.
-    pub criterion: Attribute,
+    /// The criterion.
+    pub criterion: Criterion,
     /// The number of devices.
     pub devices: u64,
+}
+
+/// What restricts an audience.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Criterion {
+    /// The list of a [built-in attribute](Attribute).
+    Country,
+    /// The same.
+    Language,
+    /// The same.
+    Brand,
+    /// The same.
+    Model,
+    /// The same.
+    OsVersion,
+    /// The same.
+    AppVersion,
+    /// The filter.
+    Filter,
+    /// The sample. Its count is an estimate: the sample's share of what the other criteria leave.
+    Sample,
+}
+
+impl Criterion {
+    /// The name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Country => Attribute::Country.name(),
+            Self::Language => Attribute::Language.name(),
+            Self::Brand => Attribute::Brand.name(),
+            Self::Model => Attribute::Model.name(),
+            Self::OsVersion => Attribute::OsVersion.name(),
+            Self::AppVersion => Attribute::AppVersion.name(),
+            Self::Filter => "filter",
+            Self::Sample => "sample",
+        }
+    }
+}
+
+impl From<Attribute> for Criterion {
+    fn from(attribute: Attribute) -> Self {
+        match attribute {
+            Attribute::Country => Self::Country,
+            Attribute::Language => Self::Language,
+            Attribute::Brand => Self::Brand,
+            Attribute::Model => Self::Model,
+            Attribute::OsVersion => Self::OsVersion,
+            Attribute::AppVersion => Self::AppVersion,
+        }
+    }
 }
 
 impl AudienceCounts {
     /// Returns the counts of a targeting before any device is counted.
     pub fn none(targeting: &Targeting) -> Self {
-        let none = |(criterion, _)| CriterionCount { criterion, devices: 0 };
-        let after_each_criterion = targeting.criteria().map(none).collect();
+        let lists = targeting.criteria().map(|(attribute, _)| attribute.into());
+        let filter = targeting.filter.as_ref().map(|_| Criterion::Filter);
+        let sample = targeting.sample.as_ref().map(|_| Criterion::Sample);
+        let none = |criterion| CriterionCount { criterion, devices: 0 };
+        let after_each_criterion = lists.chain(filter).chain(sample).map(none).collect();
         Self { after_each_criterion, ..Self::default() }
     }
 

@@ -11,10 +11,12 @@
 
 use std::num::NonZeroU32;
 
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::{
     hints::{Hints, Priority},
+    localized::Localized,
     message::{Audience, Notification, Payload},
     text::Literal,
     time::UnixMillis,
@@ -26,7 +28,7 @@ pub struct Fingerprint(NonZeroU32);
 
 impl Fingerprint {
     /// Computes the fingerprint of a push, from what a device receives and the audience.
-    pub fn of(payload: &Payload<'_>, audience: &Audience) -> Self {
+    pub fn of(payload: &Payload<'_>, audience: &Audience, localized: Option<&Localized>) -> Self {
         let mut hash = Hash(Sha256::new());
         hash.number(u64::from(payload.kind));
         // A time that was cut to the latest one says nothing about the time to live.
@@ -42,6 +44,7 @@ impl Fingerprint {
         }
         hash.hints(&payload.hints);
         hash.audience(audience);
+        hash.json(localized);
         let digest: [u8; 32] = hash.0.finalize().into();
         let bits = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
         Self(NonZeroU32::new(bits).unwrap_or(NonZeroU32::MIN))
@@ -80,6 +83,13 @@ impl Hash {
                 self.number(u64::try_from(text.len()).unwrap_or(u64::MAX - 1));
                 self.0.update(text);
             }
+        }
+    }
+
+    /// Something whose JSON has one form. Nothing is hashed where there is none.
+    fn json(&mut self, value: Option<&(impl Serialize + ?Sized)>) {
+        if let Some(value) = value {
+            self.text(serde_json::to_string(value).ok().as_deref());
         }
     }
 
@@ -128,6 +138,15 @@ impl Hash {
                     wanted.iter().for_each(|value| self.text(Some(value)));
                     self.text(None);
                 }
+                self.json(targeting.filter.as_deref());
+                self.json(targeting.sample.as_ref());
+            }
+            // The users, and not the devices that they have at the moment.
+            Audience::Users(named) => {
+                self.text(Some("users"));
+                self.json(Some(named.directly_named()));
+                named.users.iter().for_each(|(user, _)| self.text(Some(user.as_str())));
+                self.text(None);
             }
             Audience::Clients(clients) => {
                 self.text(Some("clients"));
@@ -168,7 +187,7 @@ mod tests {
                 sequence: 1,
                 expires_at: UnixMillis(2),
             };
-            Fingerprint::of(&payload, &Audience::All)
+            Fingerprint::of(&payload, &Audience::All, None)
         };
         let hints = [
             "{}",

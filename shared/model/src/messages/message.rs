@@ -4,13 +4,13 @@
 //! they are copied, never parsed and written again, so the texts of a notification are those of the
 //! request, to the byte.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     hints::Hints,
-    ids::{AppId, AudienceKind, ClientId, MessageId},
+    ids::{AppId, AudienceKind, ClientId, MessageId, UserId},
     targeting::Targeting,
     text::{Literal, Text},
     time::UnixMillis,
@@ -85,6 +85,36 @@ pub enum Audience {
     Targeting(Targeting),
     /// These devices, each once.
     Clients(Vec<ClientId>),
+    /// These devices, each once, some of them because of their user.
+    Users(NamedUsers),
+}
+
+/// Named devices and devices of users. A device of a user gets the message only if it still belongs to the user
+/// when it is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedUsers {
+    /// The devices that are named themselves, then those of each user.
+    pub clients: Vec<ClientId>,
+    /// The users, with the number of their devices at the end of the list.
+    pub users: Vec<(UserId, u32)>,
+}
+
+impl NamedUsers {
+    /// The devices that are named themselves.
+    pub fn directly_named(&self) -> &[ClientId] {
+        let of_users: usize =
+            self.users.iter().map(|(_, devices)| usize::try_from(*devices).unwrap_or(0)).sum();
+        self.clients.get(..self.clients.len().saturating_sub(of_users)).unwrap_or_default()
+    }
+
+    /// Returns for each device that is not named itself the user to whom it must belong.
+    pub fn expected_users(&self) -> HashMap<&ClientId, &UserId> {
+        let of_users = self.clients.iter().skip(self.directly_named().len());
+        let expected = self.users.iter().flat_map(|(user, devices)| {
+            std::iter::repeat_n(user, usize::try_from(*devices).unwrap_or(0))
+        });
+        of_users.zip(expected).collect()
+    }
 }
 
 impl Audience {
@@ -92,7 +122,33 @@ impl Audience {
     pub fn kind(&self) -> AudienceKind {
         match self {
             Self::All | Self::Targeting(_) => AudienceKind::Broadcast,
-            Self::Clients(_) => AudienceKind::Named,
+            Self::Clients(_) | Self::Users(_) => AudienceKind::Named,
         }
+    }
+
+    /// The named devices; none for a broadcast.
+    pub fn clients(&self) -> Option<&[ClientId]> {
+        match self {
+            Self::Clients(clients) | Self::Users(NamedUsers { clients, .. }) => Some(clients),
+            Self::All | Self::Targeting(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_must_still_belong_to_the_user_for_whom_it_is_in_the_list() {
+        let user = |name: &str| name.parse::<UserId>().unwrap();
+        let clients: Vec<ClientId> = "a b c d e".split(' ').map(|id| id.parse().unwrap()).collect();
+        let named =
+            NamedUsers { clients, users: vec![(user("u"), 2), (user("v"), 0), (user("w"), 1)] };
+        assert_eq!(named.directly_named().len(), 2);
+        let expected = named.expected_users();
+        let of = |id: &str| expected.get(&id.parse::<ClientId>().unwrap()).copied();
+        let (u, w) = (user("u"), user("w"));
+        assert_eq!(["a", "b", "c", "d", "e"].map(of), [None, None, Some(&u), Some(&u), Some(&w)]);
     }
 }

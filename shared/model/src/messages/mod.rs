@@ -1,6 +1,6 @@
 //! Pushes, the envelopes on the queue, and the ledger's entries.
 //!
-//! - `message`: an accepted push. `audience`: how many devices one would target
+//! - `message`: an accepted push. `localized`: its texts in several languages. `audience`: how many devices one would target
 //! - `envelope`: jobs and tasks, as they are encoded on the queue
 //! - `ledger`: an entry, its partitions and outcomes
 //! - `plan`, `progress`: how a broadcast is cut, and how far it is
@@ -16,6 +16,7 @@ pub mod envelope;
 pub mod fingerprint;
 pub mod hints;
 pub mod ledger;
+pub mod localized;
 pub mod message;
 pub mod open_broadcast;
 pub mod plan;

@@ -3,9 +3,13 @@
 
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
-use push_index::Index;
+use push_index::{Index, Selection};
 use push_model::{
-    app::AppKey, device::TransportKind, slots::SlotRange, targeting::Targeting, time::UnixMillis,
+    app::AppKey,
+    device::{TargetFields, TransportKind},
+    slots::SlotRange,
+    targeting::Targeting,
+    time::UnixMillis,
 };
 use push_tests::stack::APP;
 use tokio::time::Instant;
@@ -96,8 +100,19 @@ async fn read(index: &dyn Index, app: &AppKey, mut range: SlotRange) -> anyhow::
     let (all_devices, now) = (Targeting::all_devices(), UnixMillis::now());
     let mut found = 0;
     loop {
-        let scanned =
-            index.scan(app, range, TransportKind::Discard.into(), &all_devices, now, BATCH).await?;
+        let scanned = index
+            .scan(
+                app,
+                range,
+                Selection {
+                    carrier: TransportKind::Discard.into(),
+                    targeting: &all_devices,
+                    registered_by: now,
+                },
+                TargetFields::Address,
+                BATCH,
+            )
+            .await?;
         found += scanned.items.len();
         match scanned.next {
             Some(next) => range.from = next,

@@ -4,7 +4,7 @@
 //! such subscriptions, so there each device has a connection.
 
 use anyhow::{anyhow, ensure};
-use push_model::{app::AppKey, ids::ClientId};
+use push_model::{app::AppKey, device::TargetFields, ids::ClientId};
 use push_tests::stack::APP;
 
 use crate::{
@@ -48,7 +48,8 @@ async fn with_registrations(loaded: &LoadedApp) -> anyhow::Result<Vec<(String, S
     let devices: Vec<ClientId> = (0..loaded.size)
         .map(|number| population::client_id(number).parse())
         .collect::<Result<_, _>>()?;
-    let found = index.targets(&AppKey::first(APP.parse()?), &devices).await?;
+    let found =
+        index.targets(&AppKey::first(APP.parse()?), &devices, TargetFields::Address).await?;
     let each = found.into_iter().map(|target| {
         let target = target.map_err(|_| anyhow!("a device is missing"))?;
         Ok((target.client_id.to_string(), target.epoch.to_string()))

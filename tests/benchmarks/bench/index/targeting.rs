@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use push_index::{CarrierExtent, Index};
+use push_index::{CarrierExtent, Index, Selection};
 use push_model::{
     app::AppKey, attributes::Attribute, device::Carrier, slots::SlotRange, targeting::Targeting,
     time::UnixMillis,
@@ -142,7 +142,11 @@ impl<'a> TargetedApp<'a> {
         for _ in 0..repeated {
             let count = |range: &SlotRange| {
                 let (app, targeting) = (&self.app, &self.targeting);
-                self.index.count_matching(app, *range, self.carrier, targeting, now)
+                self.index.count_matching(
+                    app,
+                    *range,
+                    Selection { carrier: self.carrier, targeting, registered_by: now },
+                )
             };
             let found: u64 = stream::iter(self.extent.iter().map(count))
                 .buffer_unordered(CONCURRENT_RANGES)

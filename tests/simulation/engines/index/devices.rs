@@ -1,11 +1,15 @@
 //! Apps and devices. The worker reads them, and removes those devices that their provider no longer knows.
 
 use async_trait::async_trait;
-use push_index::{Apps, CarrierExtent, CountedSlice, Devices, Put, PutRefused, Scanned};
+use push_index::{
+    Absent, Apps, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned,
+    Selection, Users,
+};
 use push_model::{
     app::{App, AppKey},
-    device::{Carrier, Device, NoTarget, Target},
-    ids::{AppId, ClientId},
+    device::{Device, NoTarget, Target, TargetFields},
+    ids::{AppId, ClientId, UserId},
+    profile::{DeviceWrite, ProfileChange},
     registration::{GoneDevice, RegistrationEpoch},
     slots::SlotRange,
     targeting::Targeting,
@@ -48,10 +52,18 @@ impl Devices for SimIndex {
         0
     }
 
-    async fn put_devices(
+    async fn patch_devices(
         &self,
         _: &AppKey,
-        devices: &[Device],
+        changes: &[(ClientId, ProfileChange)],
+    ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError> {
+        Ok(vec![Err(PatchRefused::Unknown); changes.len()])
+    }
+
+    async fn write_devices(
+        &self,
+        _: &AppKey,
+        devices: &[DeviceWrite],
         _: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         Ok(devices.iter().map(|_| Ok(Put::Created)).collect())
@@ -60,7 +72,7 @@ impl Devices for SimIndex {
     async fn register(
         &self,
         _: &AppKey,
-        _: &Device,
+        _: &DeviceWrite,
         _: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
         Ok(Ok((Put::Created, RegistrationEpoch::default())))
@@ -106,6 +118,7 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         clients: &[ClientId],
+        _: TargetFields,
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
         let find = |store: &Store, client| store.find(client).ok_or(NoTarget::Unknown);
         self.read(|store| clients.iter().map(|client| find(store, client)).collect()).await
@@ -115,9 +128,8 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        Selection { carrier, targeting, registered_by }: Selection<'_>,
+        _: TargetFields,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         let answer = self
@@ -138,9 +150,7 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        Selection { carrier, targeting, registered_by }: Selection<'_>,
     ) -> Result<u64, IndexError> {
         self.read(|store| store.matching(range, carrier, targeting, registered_by).len() as u64)
             .await
@@ -163,4 +173,17 @@ impl Devices for SimIndex {
     ) -> Result<Scanned<Device>, IndexError> {
         Ok(Scanned::default())
     }
+}
+
+#[async_trait]
+impl Users for SimIndex {
+    async fn user_devices(
+        &self,
+        _: &AppKey,
+        users: &[UserId],
+    ) -> Result<Vec<Vec<ClientId>>, IndexError> {
+        Ok(vec![Vec::new(); users.len()])
+    }
+
+    fn limit_topics(&self, _: usize) {}
 }

@@ -101,7 +101,7 @@ impl Store {
             .filter_map(|(slot, number)| Some((slot, &self.people[(*number)?])))
             .filter(|(_, person)| person.device.carrier() == carrier)
             .filter(|(_, person)| person.born <= registered_by)
-            .filter(|(_, person)| targeting.matches(&person.device.attributes))
+            .filter(|(_, person)| targeting.matches(&person.device))
             .map(|(slot, person)| (slot, target(person)))
             .collect()
     }
@@ -110,5 +110,12 @@ impl Store {
 fn target(person: &Person) -> Target {
     let Device { client_id, transport, token, .. } = &person.device;
     let epoch = RegistrationEpoch::default();
-    Target { client_id: client_id.clone(), transport: *transport, token: token.clone(), epoch }
+    Target {
+        client_id: client_id.clone(),
+        transport: *transport,
+        token: token.clone(),
+        epoch,
+        user_id: None,
+        language: None,
+    }
 }

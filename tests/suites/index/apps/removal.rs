@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use push_index::{Apps, Devices, Index, Put, PutRefused, REMOVED_APP_REFUSES, redis::RedisIndex};
+use push_index::{
+    Apps, Devices, Index, Put, PutRefused, REMOVED_APP_REFUSES, Selection, redis::RedisIndex,
+};
 use push_model::{
     app::{App, AppKey},
     attributes::Attribute,
-    device::{Device, NoTarget, TransportKind},
+    device::{Device, NoTarget, TargetFields, TransportKind},
     pace::{Acquire, TrafficClass},
     secret::Secret,
     slots::SlotRange,
@@ -107,19 +109,37 @@ pub(crate) async fn nothing_is_read_or_removed_with_the_key_of_a_removed_app(ind
     assert_eq!(index.extent(&old).await.unwrap(), []);
     assert_eq!(index.device(&old, &c0).await.unwrap(), None);
     assert_eq!(
-        index.targets(&old, std::slice::from_ref(&c0)).await.unwrap(),
+        index.targets(&old, std::slice::from_ref(&c0), TargetFields::Address).await.unwrap(),
         [Err(NoTarget::Unknown)]
     );
     assert!(!index.remove_device(&old, &c0).await.unwrap());
     for range in ranges {
         for targeting in [Targeting::all_devices(), wanted(Attribute::Model, &["m"])] {
             let scanned = index
-                .scan(&old, range, TransportKind::Mqtt.into(), &targeting, NOW, 100)
+                .scan(
+                    &old,
+                    range,
+                    Selection {
+                        carrier: TransportKind::Mqtt.into(),
+                        targeting: &targeting,
+                        registered_by: NOW,
+                    },
+                    TargetFields::Address,
+                    100,
+                )
                 .await
                 .unwrap();
             assert_eq!((scanned.items, scanned.next), (Vec::new(), None), "{range:?}");
             let count = index
-                .count_matching(&old, range, TransportKind::Mqtt.into(), &targeting, NOW)
+                .count_matching(
+                    &old,
+                    range,
+                    Selection {
+                        carrier: TransportKind::Mqtt.into(),
+                        targeting: &targeting,
+                        registered_by: NOW,
+                    },
+                )
                 .await
                 .unwrap();
             assert_eq!(count, 0, "{range:?}");

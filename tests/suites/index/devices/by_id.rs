@@ -5,7 +5,11 @@ use std::slice::from_ref;
 use futures::future::join_all;
 use push_index::{AttributeSet, Index, MAX_DISTINCT_VALUES, Put};
 use push_model::{
-    app::AppKey, attributes::Attribute, device::NoTarget, targeting::Targeting, time::UnixMillis,
+    app::AppKey,
+    attributes::Attribute,
+    device::{NoTarget, TargetFields},
+    targeting::Targeting,
+    time::UnixMillis,
 };
 
 use crate::index::support::{NOW, client, device, key, scan_all, wanted};
@@ -41,10 +45,10 @@ pub(crate) async fn two_clients_that_the_map_cannot_tell_apart_are_two_devices(i
     let of = |country| ALIKE.map(|id| device(id, &[("country", country)]));
     let [first, second] = of("CN");
     let put = index.put_devices(&key(), &[first.clone(), second.clone()], NOW).await.unwrap();
-    assert_eq!(put, [Ok(Put::Created); 2], "in one call");
+    assert_eq!(put, [const { Ok(Put::Created) }; 2], "in one call");
     let [_, moved] = of("SG");
     let put = index.put_devices(&key(), &[first.clone(), moved.clone()], NOW).await.unwrap();
-    assert_eq!(put, [Ok(Put::Updated); 2]);
+    assert_eq!(put, [const { Ok(Put::Updated) }; 2]);
     assert_eq!(index.device(&key(), &first.client_id).await.unwrap(), Some(first.clone()));
     assert_eq!(index.device(&key(), &moved.client_id).await.unwrap(), Some(moved.clone()));
     assert!(index.remove_device(&key(), &first.client_id).await.unwrap());
@@ -75,7 +79,7 @@ pub(crate) async fn of_two_entries_for_one_client_in_one_call_the_later_wins(ind
     devices.insert(0, device("twice", &[("country", "CN")]));
     devices.push(device("twice", &[("country", "SG")]));
     let put = index.put_devices(&key(), &devices, NOW).await.unwrap();
-    assert_eq!((put[0], put[701]), (Ok(Put::Created), Ok(Put::Updated)));
+    assert_eq!((put[0].clone(), put[701].clone()), (Ok(Put::Created), Ok(Put::Updated)));
     assert_eq!(index.device(&key(), &client("twice")).await.unwrap().as_ref(), devices.last());
     assert_eq!(index.count_devices(&key()).await.unwrap(), 701);
 }
@@ -87,7 +91,10 @@ pub(crate) async fn a_removed_device_is_gone_and_can_come_back(index: &dyn Index
     assert!(index.remove_device(&key(), &there.client_id).await.unwrap());
     assert!(!index.remove_device(&key(), &there.client_id).await.unwrap());
     assert_eq!(index.device(&key(), &there.client_id).await.unwrap(), None);
-    assert_eq!(index.targets(&key(), &[client("c")]).await.unwrap(), [Err(NoTarget::Unknown)]);
+    assert_eq!(
+        index.targets(&key(), &[client("c")], TargetFields::Address).await.unwrap(),
+        [Err(NoTarget::Unknown)]
+    );
     assert_eq!(index.count_devices(&key()).await.unwrap(), 0);
     let put = index.put_devices(&key(), &[there], NOW).await.unwrap();
     assert_eq!(put, [Ok(Put::Created)]);
@@ -108,12 +115,12 @@ pub(crate) async fn many_devices_are_registered_and_found_by_their_ids(index: &d
         devices.iter().step_by(12).map(|device| device.client_id.clone()).collect();
     asked.insert(500, client("unknown"));
     asked.push(asked[0].clone());
-    let targets = index.targets(&key(), &asked).await.unwrap();
+    let targets = index.targets(&key(), &asked, TargetFields::Address).await.unwrap();
     for (asked, target) in asked.iter().zip(&targets) {
         let found = target.as_ref().ok().map(|target| &target.client_id);
         assert_eq!(found, (asked.as_str() != "unknown").then_some(asked));
     }
-    assert!(index.targets(&key(), &[]).await.unwrap().is_empty());
+    assert!(index.targets(&key(), &[], TargetFields::Address).await.unwrap().is_empty());
 }
 
 pub(crate) async fn long_ids_and_tokens_of_any_length_are_kept_exactly(index: &dyn Index) {
@@ -170,7 +177,7 @@ pub(crate) async fn a_full_dictionary_stores_new_values_as_absent_and_keeps_know
     let mut absent = AttributeSet::default();
     absent.insert(Attribute::Model);
     let put = index.put_devices(&key(), &batch, NOW).await.unwrap();
-    let without = |is_new| Ok(Put::Incomplete { is_new, absent });
+    let without = |is_new| Ok(Put::Incomplete { is_new, absent: absent.into() });
     assert_eq!(put, [Ok(Put::Created), without(true), without(false)]);
     let key = &key();
     let alone = batch.each_ref().map(|device| index.put_devices(key, from_ref(device), NOW));

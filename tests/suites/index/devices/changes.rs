@@ -40,7 +40,10 @@ impl Fixture {
         let index = connect(&server, &namespace).await;
         let admin = admin(&server.url()).await;
         let both = [versioned("cn", "CN", "1"), versioned("sg", "SG", "2")];
-        assert_eq!(index.put_devices(&key(), &both, NOW).await.unwrap(), [Ok(Put::Created); 2]);
+        assert_eq!(
+            index.put_devices(&key(), &both, NOW).await.unwrap(),
+            [const { Ok(Put::Created) }; 2]
+        );
         Self { server, namespace, index, admin }
     }
 }

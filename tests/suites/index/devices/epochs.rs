@@ -2,7 +2,7 @@
 
 use push_index::{CarrierExtent, Index, Put};
 use push_model::{
-    device::{Device, TransportKind},
+    device::{Device, TargetFields, TransportKind},
     registration::{GoneDevice, RegistrationEpoch},
     targeting::Targeting,
     time::UnixMillis,
@@ -25,11 +25,12 @@ fn gone(device: &Device, since: UnixMillis) -> GoneDevice {
 }
 
 async fn register(index: &dyn Index, device: &Device, now: UnixMillis) -> (Put, RegistrationEpoch) {
-    index.register(&key(), device, now).await.unwrap().unwrap()
+    index.register(&key(), &device.clone().into(), now).await.unwrap().unwrap()
 }
 
 async fn epoch(index: &dyn Index, id: &str) -> RegistrationEpoch {
-    let found = index.targets(&key(), &[client(id)]).await.unwrap().remove(0);
+    let found =
+        index.targets(&key(), &[client(id)], TargetFields::Address).await.unwrap().remove(0);
     found.unwrap().epoch
 }
 

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_index::{Apps, Devices, Transfer, redis::RedisIndex};
+use push_index::{Apps, Devices, Selection, Transfer, redis::RedisIndex};
 use push_ledger::{Ledger, LedgerBounds, redis::RedisLedger};
 use push_model::{
     app::{App, AppKey},
-    device::{Device, NoTarget, TransportKind},
+    device::{Device, NoTarget, TargetFields, TransportKind},
     ids::{ClientId, MessageId},
     ledger::{Advance, Counts, NewEntry, Outcomes, PartitionState, Plan},
     secret::Secret,
@@ -85,21 +85,42 @@ async fn a_device_whose_record_cannot_be_read_keeps_no_other_from_its_message() 
         let (mut found, mut unreadable, mut counted) = (0, 0, 0);
         for range in index.extent(&key).await.unwrap() {
             let scanned = index
-                .scan(&key, range, TransportKind::Mqtt.into(), &targeting, NOW, 1000)
+                .scan(
+                    &key,
+                    range,
+                    Selection {
+                        carrier: TransportKind::Mqtt.into(),
+                        targeting: &targeting,
+                        registered_by: NOW,
+                    },
+                    TargetFields::Address,
+                    1000,
+                )
                 .await
                 .unwrap();
             assert_eq!(scanned.next, None);
             found += scanned.items.len();
             unreadable += scanned.unreadable;
             counted += index
-                .count_matching(&key, range, TransportKind::Mqtt.into(), &targeting, NOW)
+                .count_matching(
+                    &key,
+                    range,
+                    Selection {
+                        carrier: TransportKind::Mqtt.into(),
+                        targeting: &targeting,
+                        registered_by: NOW,
+                    },
+                )
                 .await
                 .unwrap();
         }
         assert_eq!((found, unreadable), (499, 1));
         assert!((499..=500).contains(&counted), "{counted}");
     }
-    let named = index.targets(&key, &[client("c6"), damaged, client("unknown")]).await.unwrap();
+    let named = index
+        .targets(&key, &[client("c6"), damaged, client("unknown")], TargetFields::Address)
+        .await
+        .unwrap();
     assert_eq!(named[0].as_ref().map(|target| &target.client_id), Ok(&client("c6")));
     assert_eq!(named[1..], [Err(NoTarget::Unreadable), Err(NoTarget::Unknown)]);
 }
@@ -222,7 +243,9 @@ async fn a_shard_that_cannot_be_read_keeps_no_device_of_another_from_its_message
     // Another version's layout: the devices of that shard are refused, all others are found.
     set("layout", "99").await;
     let each =
-        join_all(clients.iter().map(|client| index.targets(&key, std::slice::from_ref(client))));
+        join_all(clients.iter().map(|client| {
+            index.targets(&key, std::slice::from_ref(client), TargetFields::Address)
+        }));
     for (client, target) in clients.iter().zip(timeout(SOON, each).await.unwrap()) {
         match shard_of(client) == damaged {
             true => assert!(matches!(target, Err(IndexError::Refused(_))), "{target:?}"),
@@ -231,7 +254,8 @@ async fn a_shard_that_cannot_be_read_keeps_no_device_of_another_from_its_message
     }
     set("layout", "1").await;
     set("buckets", "nan").await;
-    let all = timeout(SOON, index.targets(&key, &clients)).await.unwrap().unwrap();
+    let all =
+        timeout(SOON, index.targets(&key, &clients, TargetFields::Address)).await.unwrap().unwrap();
     for (client, target) in clients.iter().zip(&all) {
         match shard_of(client) == damaged {
             true => assert_eq!(*target, Err(NoTarget::Unreadable), "{client:?}"),

@@ -3,6 +3,7 @@
 use push_index::{Apps, Devices, redis::RedisIndex};
 use push_model::{
     app::{App, AppKey},
+    device::TargetFields,
     secret::Secret,
     targeting::Targeting,
 };
@@ -47,7 +48,7 @@ async fn devices_in_another_layout_are_refused_until_their_app_is_removed_and_co
         let index =
             RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
         refused("registering", index.put_devices(&key, &one(), NOW).await);
-        refused("finding", index.targets(&key, &[client("c")]).await);
+        refused("finding", index.targets(&key, &[client("c")], TargetFields::Address).await);
         refused("reading", index.device(&key, &client("c")).await);
         refused("removing", index.remove_device(&key, &client("c")).await);
         refused("planning a broadcast", index.extent(&key).await);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::future::{join, join_all};
-use push_index::{Devices, Index, redis::RedisIndex};
+use push_index::{Devices, Index, Selection, redis::RedisIndex};
 use push_model::{attributes::Attribute, device::TransportKind, targeting::Targeting};
 use push_store::{IndexError, Level, Store, redis::RedisSettings};
 use push_tests::{
@@ -178,7 +178,15 @@ async fn what_moved_to_another_node_of_a_cluster_is_found_there_at_once() {
         let mut count = 0;
         for range in &extent {
             count += index
-                .count_matching(&key(), *range, TransportKind::Mqtt.into(), &some, NOW)
+                .count_matching(
+                    &key(),
+                    *range,
+                    Selection {
+                        carrier: TransportKind::Mqtt.into(),
+                        targeting: &some,
+                        registered_by: NOW,
+                    },
+                )
                 .await
                 .unwrap();
         }

@@ -11,12 +11,12 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{Config, TestRunner},
 };
-use push_index::{Index, Put, SweepStep, count_audience};
+use push_index::{Index, Put, Selection, SweepStep, count_audience};
 use push_model::{
     app::AppKey,
     attributes::{Attribute, Attributes},
     audience::AudienceCounts,
-    device::{Carrier, Device, TransportKind, subscription},
+    device::{Carrier, Device, TargetFields, TransportKind, subscription},
     ids::ClientId,
     message::Audience,
     registration::{
@@ -107,7 +107,7 @@ impl Model {
         let meant = self.devices.values().filter(|known| {
             known.registered_at <= by
                 && partition_of(known.device.carrier(), known.change, by) == carrier
-                && targeting.matches(&known.device.attributes)
+                && targeting.matches(&known.device)
         });
         meant.map(|known| known.device.client_id.to_string()).collect()
     }
@@ -123,7 +123,7 @@ impl Model {
             let held = targeting.criteria().take_while(held).count();
             let after_each = &mut counts.after_each_criterion;
             after_each.iter_mut().take(held).for_each(|after| after.devices += 1);
-            if targeting.matches(&known.device.attributes) {
+            if targeting.matches(&known.device) {
                 counts.add_devices(known.partition(), 1);
             }
         }
@@ -179,7 +179,13 @@ fn a_device() -> impl Strategy<Value = Device> {
                 attributes.set(attribute, value).unwrap();
             }
         }
-        Device { client_id, attributes, transport, token: token.map(Into::into) }
+        Device {
+            client_id,
+            attributes,
+            transport,
+            token: token.map(Into::into),
+            profile: push_model::profile::Profile::default(),
+        }
     })
 }
 
@@ -295,7 +301,11 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
                 let ranges = extent.map(|extent| extent.ranges.clone()).unwrap_or_default();
                 let mut count = 0;
                 for range in &ranges {
-                    let counted = index.count_matching(app, *range, carrier, targeting, *by);
+                    let counted = index.count_matching(
+                        app,
+                        *range,
+                        Selection { carrier, targeting, registered_by: *by },
+                    );
                     count += counted.await.unwrap();
                 }
                 let of = (carrier, targeting, *by);
@@ -336,7 +346,7 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
                 let counted = counts.by_transport.get(&transport).copied().unwrap_or_default();
                 assert_eq!(counted, expected, "{transport:?} {at}");
             }
-            let targets = index.targets(app, clients).await.unwrap();
+            let targets = index.targets(app, clients, TargetFields::Address).await.unwrap();
             assert_eq!(targets.len(), clients.len(), "{at}");
             for (client, target) in clients.iter().zip(targets) {
                 let device = |known: &Known| {

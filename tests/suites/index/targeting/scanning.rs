@@ -6,11 +6,11 @@ use std::{
 };
 
 use futures::future::{join, join_all};
-use push_index::{Index, Put, count_audience};
+use push_index::{Index, Put, Selection, count_audience};
 use push_model::{
     app::AppKey,
     attributes::Attribute,
-    device::TransportKind,
+    device::{TargetFields, TransportKind},
     message::Audience,
     slots::SlotRange,
     targeting::{MAX_TARGETING_VALUES, Targeting},
@@ -57,7 +57,17 @@ pub(crate) async fn pages_cover_a_slot_range_once_and_in_order_whatever_their_si
         for (from, to) in [(from, middle), (middle, to)] {
             let range = SlotRange { shard, from, to };
             let scanned = index
-                .scan(&key(), range, TransportKind::Mqtt.into(), &third, NOW, 5000)
+                .scan(
+                    &key(),
+                    range,
+                    Selection {
+                        carrier: TransportKind::Mqtt.into(),
+                        targeting: &third,
+                        registered_by: NOW,
+                    },
+                    TargetFields::Address,
+                    5000,
+                )
                 .await
                 .unwrap();
             assert_eq!(scanned.next, None);
@@ -216,20 +226,48 @@ pub(crate) async fn a_slot_range_that_reaches_past_the_devices_ends(index: &dyn 
     let range = SlotRange { to: u32::MAX, ..index.extent(&key()).await.unwrap()[0] };
     for targeting in [Targeting::all_devices(), wanted(Attribute::Country, &["CN"])] {
         let scanned = index
-            .scan(&key(), range, TransportKind::Mqtt.into(), &targeting, NOW, 100)
+            .scan(
+                &key(),
+                range,
+                Selection {
+                    carrier: TransportKind::Mqtt.into(),
+                    targeting: &targeting,
+                    registered_by: NOW,
+                },
+                TargetFields::Address,
+                100,
+            )
             .await
             .unwrap();
         assert_eq!((scanned.items.len(), scanned.next), (1, None));
         assert_eq!(
             index
-                .count_matching(&key(), range, TransportKind::Mqtt.into(), &targeting, NOW)
+                .count_matching(
+                    &key(),
+                    range,
+                    Selection {
+                        carrier: TransportKind::Mqtt.into(),
+                        targeting: &targeting,
+                        registered_by: NOW
+                    }
+                )
                 .await
                 .unwrap(),
             1
         );
         let past = SlotRange { from: range.from + 1_000_000, ..range };
         let scanned = index
-            .scan(&key(), past, TransportKind::Mqtt.into(), &targeting, NOW, 100)
+            .scan(
+                &key(),
+                past,
+                Selection {
+                    carrier: TransportKind::Mqtt.into(),
+                    targeting: &targeting,
+                    registered_by: NOW,
+                },
+                TargetFields::Address,
+                100,
+            )
             .await
             .unwrap();
         assert_eq!((scanned.items.len(), scanned.next), (0, None));
@@ -274,7 +312,17 @@ pub(crate) async fn an_app_without_devices_has_nothing_to_scan(index: &dyn Index
     assert_eq!(index.count_devices(&key()).await.unwrap(), 0);
     let range = SlotRange { shard: 0, from: 0, to: 100 };
     let scanned = index
-        .scan(&key(), range, TransportKind::Mqtt.into(), &Targeting::all_devices(), NOW, 10)
+        .scan(
+            &key(),
+            range,
+            Selection {
+                carrier: TransportKind::Mqtt.into(),
+                targeting: &Targeting::all_devices(),
+                registered_by: NOW,
+            },
+            TargetFields::Address,
+            10,
+        )
         .await
         .unwrap();
     assert_eq!((scanned.items.len(), scanned.next), (0, None));

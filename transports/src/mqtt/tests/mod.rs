@@ -51,6 +51,8 @@ fn message(app: &str, lifetime: Duration) -> Outgoing {
         app: AppKey::first(app.parse().unwrap()),
         message_id: MessageId::issue_named(&"app".parse().unwrap()),
         payload: b"{}".to_vec().into(),
+        localized: None,
+        language: None,
         lifetime: Lifetime::Until(NOW.plus(lifetime)),
     }
 }
@@ -72,6 +74,8 @@ fn targets(names: impl IntoIterator<Item = impl ToString>) -> Vec<Target> {
         transport: TransportKind::Mqtt,
         token: None,
         epoch: push_model::registration::RegistrationEpoch::default(),
+        user_id: None,
+        language: None,
     };
     names.into_iter().map(|name| target(name.to_string())).collect()
 }

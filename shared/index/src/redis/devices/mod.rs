@@ -15,9 +15,10 @@ use async_trait::async_trait;
 use futures::{future, stream::BoxStream};
 use push_model::{
     app::AppKey,
-    device::{Carrier, Device, NoTarget, Target},
+    device::{Device, NoTarget, Target, TargetFields},
     gone::RemovedDevice,
-    ids::ClientId,
+    ids::{ClientId, UserId},
+    profile::{DeviceWrite, Profile, ProfileChange},
     registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,
     targeting::Targeting,
@@ -41,7 +42,10 @@ use super::{
     dictionary::Moment,
     layout::{ClientHash, SHARDS},
 };
-use crate::{CarrierExtent, CountedSlice, Devices, Put, PutRefused, Scanned};
+use crate::{
+    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned,
+    Selection, Users,
+};
 
 /// Removals that are in flight at the same time.
 const REMOVALS_AT_ONCE: usize = 32;
@@ -74,7 +78,7 @@ impl RedisIndex {
     ) -> Result<Device, IndexError> {
         let attributes = self.attributes(app, codes, read).await?;
         let Target { client_id, transport, token, .. } = target;
-        Ok(Device { client_id, attributes, transport, token })
+        Ok(Device { client_id, attributes, transport, token, profile: Profile::default() })
     }
 }
 
@@ -84,12 +88,22 @@ impl Devices for RedisIndex {
         ClientHash::of(client).storage_order()
     }
 
-    async fn put_devices(
+    async fn patch_devices(
+        &self,
+        _: &AppKey,
+        changes: &[(ClientId, ProfileChange)],
+    ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError> {
+        Ok(vec![Err(PatchRefused::Unknown); changes.len()])
+    }
+
+    async fn write_devices(
         &self,
         app: &AppKey,
-        devices: &[Device],
+        devices: &[DeviceWrite],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
+        let devices: Vec<Device> = devices.iter().map(|write| write.device.clone()).collect();
+        let devices = &devices[..];
         match devices.len() {
             0 => Ok(Vec::new()),
             1..=COALESCED_DEVICES => {
@@ -107,10 +121,11 @@ impl Devices for RedisIndex {
     async fn register(
         &self,
         app: &AppKey,
-        device: &Device,
+        device: &DeviceWrite,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        let registered = self.register_few(app, std::slice::from_ref(device), now).await?;
+        let device = std::slice::from_ref(&device.device);
+        let registered = self.register_few(app, device, now).await?;
         let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
         registered.into_iter().next().ok_or_else(none)
     }
@@ -195,6 +210,7 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         clients: &[ClientId],
+        _: TargetFields,
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
         self.look_up(app, clients).await
     }
@@ -203,6 +219,7 @@ impl Devices for RedisIndex {
         &'a self,
         app: &'a AppKey,
         clients: &'a [ClientId],
+        _: TargetFields,
     ) -> BoxStream<'a, (usize, Result<Target, NoTarget>)> {
         self.look_up_by_part(app, clients)
     }
@@ -211,9 +228,8 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        Selection { carrier, targeting, registered_by }: Selection<'_>,
+        _: TargetFields,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         self.scan_range(app, range, carrier, targeting, registered_by, limit).await
@@ -223,9 +239,7 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        Selection { carrier, targeting, registered_by }: Selection<'_>,
     ) -> Result<u64, IndexError> {
         self.count_range(app, range, carrier, targeting, registered_by).await
     }
@@ -247,4 +261,17 @@ impl Devices for RedisIndex {
     ) -> Result<Scanned<Device>, IndexError> {
         self.list_range(app, range, limit).await
     }
+}
+
+#[async_trait]
+impl Users for RedisIndex {
+    async fn user_devices(
+        &self,
+        _: &AppKey,
+        users: &[UserId],
+    ) -> Result<Vec<Vec<ClientId>>, IndexError> {
+        Ok(vec![Vec::new(); users.len()])
+    }
+
+    fn limit_topics(&self, _: usize) {}
 }

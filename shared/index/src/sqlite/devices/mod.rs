@@ -17,8 +17,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
-    device::{Carrier, Device, NoTarget, Target},
-    ids::ClientId,
+    device::{Device, NoTarget, Target, TargetFields},
+    ids::{ClientId, UserId},
+    profile::{DeviceWrite, ProfileChange},
     registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,
     targeting::Targeting,
@@ -37,7 +38,10 @@ use self::{
     scan::{COLUMNS, DeviceRow, Filter},
 };
 use super::{SqliteIndex, apps::app_row};
-use crate::{CarrierExtent, CountedSlice, Devices, Put, PutRefused, Scanned};
+use crate::{
+    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned,
+    Selection, Users,
+};
 
 /// The most devices that one transaction registers, because other writers of the file wait for it.
 const PUT_DEVICES: usize = 16_384;
@@ -119,15 +123,23 @@ impl Devices for SqliteIndex {
         u64::from_be_bytes(first)
     }
 
-    async fn put_devices(
+    async fn patch_devices(
+        &self,
+        _: &AppKey,
+        changes: &[(ClientId, ProfileChange)],
+    ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError> {
+        Ok(vec![Err(PatchRefused::Unknown); changes.len()])
+    }
+
+    async fn write_devices(
         &self,
         app: &AppKey,
-        devices: &[Device],
+        devices: &[DeviceWrite],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         let mut results = Vec::with_capacity(devices.len());
         for devices in devices.chunks(PUT_DEVICES) {
-            let of_now = devices.iter().map(|device| self.registration(device, now));
+            let of_now = devices.iter().map(|write| self.registration(&write.device, now));
             results.extend(self.put_some(app, of_now.collect()).await?);
         }
         Ok(results.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
@@ -136,10 +148,10 @@ impl Devices for SqliteIndex {
     async fn register(
         &self,
         app: &AppKey,
-        device: &Device,
+        device: &DeviceWrite,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        let registered = self.put_some(app, vec![self.registration(device, now)]).await?;
+        let registered = self.put_some(app, vec![self.registration(&device.device, now)]).await?;
         let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
         registered.into_iter().next().ok_or_else(none)
     }
@@ -202,6 +214,7 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         clients: &[ClientId],
+        _: TargetFields,
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
         let (ids, app_id) = (clients.to_vec(), app.id.clone());
         let read = move |sql: &Connection, app| {
@@ -232,9 +245,8 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        Selection { carrier, targeting, registered_by }: Selection<'_>,
+        _: TargetFields,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
         let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
@@ -249,9 +261,7 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        Selection { carrier, targeting, registered_by }: Selection<'_>,
     ) -> Result<u64, IndexError> {
         let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
         let read = move |sql: &Connection, app| {
@@ -286,4 +296,17 @@ impl Devices for SqliteIndex {
         let items = items.into_iter().map(|registration| registration.device).collect();
         Ok(Scanned { items, unreadable, next })
     }
+}
+
+#[async_trait]
+impl Users for SqliteIndex {
+    async fn user_devices(
+        &self,
+        _: &AppKey,
+        users: &[UserId],
+    ) -> Result<Vec<Vec<ClientId>>, IndexError> {
+        Ok(vec![Vec::new(); users.len()])
+    }
+
+    fn limit_topics(&self, _: usize) {}
 }

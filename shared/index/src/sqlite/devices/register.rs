@@ -89,7 +89,7 @@ pub(super) fn put(
         } else {
             Err(PutRefused::IndexFull)
         };
-        results.push(result.map(|(put, epoch): (Put, _)| (put.without(absent), epoch)));
+        results.push(result.map(|(put, epoch): (Put, _)| (put.without(absent.into()), epoch)));
     }
     let count = "UPDATE app SET devices = devices + ?2, slots = ?3 WHERE id = ?1";
     execute(sql, count, params![app, created, slots.made])?;

@@ -6,6 +6,7 @@ use push_model::{
     audience::AudienceCounts,
     device::{Carrier, Device, Target, TransportKind},
     ids::ClientId,
+    profile::Profile,
     registration::{CarrierChange, Serial, Stamp, partition_of},
     slots::SlotRange,
     targeting::Targeting,
@@ -75,6 +76,8 @@ impl DeviceRow<'_> {
             transport: self.carrier()?.kind(),
             token: self.0.get(4)?,
             epoch: self.stamp()?.epoch(),
+            user_id: None,
+            language: None,
         })
     }
 
@@ -84,7 +87,8 @@ impl DeviceRow<'_> {
             *code = self.0.get(column)?;
         }
         let Target { client_id, transport, token, .. } = self.target()?;
-        Ok(Device { client_id, attributes: dictionary.attributes(&codes)?, transport, token })
+        let attributes = dictionary.attributes(&codes)?;
+        Ok(Device { client_id, attributes, transport, token, profile: Profile::default() })
     }
 
     fn client_id(&self) -> Result<ClientId, StoreError> {

@@ -6,12 +6,13 @@ mod file;
 mod slots;
 mod targeting;
 
+use crate::Selection;
 use std::path::PathBuf;
 
 use push_model::{
     app::{App, AppKey},
     attributes::{Attribute, Attributes},
-    device::{Device, TransportKind},
+    device::{Device, TargetFields, TransportKind},
     ids::AppId,
     secret::Secret,
     slots::SlotRange,
@@ -52,11 +53,17 @@ fn device(id: &str, values: &[(Attribute, &str)]) -> Device {
         attributes.set(*attribute, value).unwrap();
     }
     let client_id = id.parse().unwrap();
-    Device { client_id, attributes, transport: TransportKind::Mqtt, token: None }
+    Device {
+        client_id,
+        attributes,
+        transport: TransportKind::Mqtt,
+        token: None,
+        profile: push_model::profile::Profile::default(),
+    }
 }
 
 async fn put(index: &SqliteIndex, id: &str, now: UnixMillis) -> Result<Put, PutRefused> {
-    index.put_devices(&key(), &[device(id, &[])], now).await.unwrap()[0]
+    index.put_devices(&key(), &[device(id, &[])], now).await.unwrap().remove(0)
 }
 
 /// All devices that were registered by then, read a few at a time.
@@ -70,9 +77,12 @@ async fn all_registered_by(index: &SqliteIndex, registered_by: UnixMillis) -> Ve
                 .scan(
                     &key(),
                     rest,
-                    TransportKind::Mqtt.into(),
-                    &Targeting::all_devices(),
-                    registered_by,
+                    Selection {
+                        carrier: TransportKind::Mqtt.into(),
+                        targeting: &Targeting::all_devices(),
+                        registered_by,
+                    },
+                    TargetFields::Address,
                     2,
                 )
                 .await

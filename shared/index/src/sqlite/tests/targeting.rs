@@ -1,5 +1,6 @@
 //! Targeting by codes equals the shared definition.
 
+use crate::Selection;
 use proptest::prelude::*;
 
 use super::*;
@@ -51,14 +52,14 @@ proptest! {
                     models.iter().map(|i| value(Attribute::Model, MODELS[*i])).collect(),
                 );
                 let range = SlotRange { shard: 0, from: 0, to: u32::MAX };
-                let scanned = index.scan(&key(), range, TransportKind::Mqtt.into(), &targeting, T0, 100).await.unwrap();
+                let scanned = index.scan(&key(), range, Selection { carrier: TransportKind::Mqtt.into(), targeting: &targeting, registered_by: T0 }, TargetFields::Address, 100).await.unwrap();
                 let found: Vec<_> = scanned.items.into_iter().map(|t| t.client_id).collect();
                 let meant: Vec<_> = devices.iter()
-                    .filter(|device| targeting.matches(&device.attributes))
+                    .filter(|device| targeting.matches(device))
                     .map(|device| device.client_id.clone())
                     .collect();
                 assert_eq!(found, meant);
-                let count = index.count_matching(&key(), range, TransportKind::Mqtt.into(), &targeting, T0).await.unwrap();
+                let count = index.count_matching(&key(), range, Selection { carrier: TransportKind::Mqtt.into(), targeting: &targeting, registered_by: T0 }).await.unwrap();
                 assert_eq!(count, meant.len() as u64);
             }
         });

@@ -24,6 +24,7 @@ pub use self::{
     },
 };
 use crate::{
+    custom::Declarations,
     device::TransportKind,
     id_key::IdKey,
     ids::{AppId, MessageId},
@@ -116,6 +117,9 @@ pub struct App {
     /// Its accounts at the providers that reach its devices.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub transports: BTreeMap<TransportKind, ProviderAccount>,
+    /// The attributes that it declares for its devices.
+    #[serde(skip_serializing_if = "Declarations::is_untouched", default)]
+    pub attributes: Declarations,
     /// The store that it moved to, if it is no longer in service in this one. Then it is also
     /// disabled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -149,6 +153,7 @@ impl App {
             max_waiting: AppQuota::Default,
             max_ledger_entries: AppQuota::Default,
             transports: BTreeMap::new(),
+            attributes: Declarations::default(),
             moved_to: None,
             unknown: BTreeMap::new(),
         }

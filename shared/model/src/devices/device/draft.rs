@@ -8,6 +8,7 @@ use super::{Device, TransportKind};
 use crate::{
     attributes::{Attribute, Attributes, BadValue},
     ids::ClientId,
+    profile::Profile,
     text::Text,
 };
 
@@ -152,7 +153,8 @@ impl DeviceDraft<'_> {
             });
         }
         let token = self.token.as_deref().map(Into::into);
-        let device = Device { client_id, attributes, transport, token };
+        let profile = Profile::default();
+        let device = Device { client_id, attributes, transport, token, profile };
         Ok(CheckedDevice { device, warnings })
     }
 }
@@ -215,7 +217,8 @@ mod tests {
         let device = draft.check("c1".parse().unwrap()).unwrap().device;
         let Device { client_id, transport, token, .. } = device.clone();
         let epoch = RegistrationEpoch::default();
-        let target = Target { client_id, transport, token, epoch };
+        let (user_id, language) = (None, None);
+        let target = Target { client_id, transport, token, epoch, user_id, language };
         assert_eq!(target.token.as_deref(), Some("hunter2"));
         for text in [draft_text, format!("{device:?}"), format!("{target:?}")] {
             assert!(!text.contains("hunter2"), "{text}");

@@ -10,7 +10,7 @@ mod draft;
 pub mod subscription;
 mod transport_kind;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 
@@ -19,7 +19,12 @@ pub use self::{
     draft::{AttributeWarning, BadDevice, CheckedDevice, DeviceDraft, MAX_TOKEN_LEN},
     transport_kind::TransportKind,
 };
-use crate::{attributes::Attributes, ids::ClientId, registration::RegistrationEpoch};
+use crate::{
+    attributes::Attributes,
+    ids::{ClientId, UserId},
+    profile::Profile,
+    registration::RegistrationEpoch,
+};
 
 /// The address of a device, as delivery needs it. Its `Debug` form leaves out the token, with which
 /// messages can be sent to the device.
@@ -33,6 +38,20 @@ pub struct Target {
     pub token: Option<Box<str>>,
     /// Tells it from a later device of the same client id.
     pub epoch: RegistrationEpoch,
+    /// The user that it belongs to.
+    pub user_id: Option<UserId>,
+    /// Its language, if that was asked for ([`TargetFields::WithLanguage`]) and the index has it.
+    pub language: Option<Arc<str>>,
+}
+
+/// What delivery needs of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TargetFields {
+    /// Its address.
+    #[default]
+    Address,
+    /// Its address and its language, for a message with texts in several languages.
+    WithLanguage,
 }
 
 /// A registered device. Its JSON is the answer of `GET /v1/device/…` and a line of an export; its
@@ -49,6 +68,10 @@ pub struct Device {
     /// Its address at the transport's provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Box<str>>,
+    /// What its app says of it. Its JSON has names that only the app's declarations know
+    /// ([`custom::Declarations`](crate::custom::Declarations)), so it is not written with the rest.
+    #[serde(skip)]
+    pub profile: Profile,
 }
 
 impl Device {
@@ -73,6 +96,7 @@ impl fmt::Debug for Device {
             .field("client_id", &self.client_id)
             .field("attributes", &self.attributes)
             .field("transport", &self.transport)
+            .field("profile", &self.profile)
             .finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     app::AppKey,
     ids::{AppId, MessageId},
     ledger::PriorDeliveries,
+    localized::Localized,
     message::Audience,
     text::Text,
     time::UnixMillis,
@@ -38,6 +39,8 @@ pub struct Job {
     pub trace: Option<TraceParent>,
     /// The name of the secret that sent it, if it is a broadcast.
     pub sent_by: Option<Arc<str>>,
+    /// Its texts in other languages than that of the payload.
+    pub localized: Option<Arc<Localized>>,
     /// Identifies the queue message in a claim, as
     /// [`PartitionTask::nonce`](super::PartitionTask::nonce): the deduplication nonce, unless a
     /// worker published the job again.
@@ -80,6 +83,8 @@ pub(super) struct JobOut<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sent_by: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    localized: Option<&'a Localized>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     nonce: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     continues: Option<PriorDeliveries>,
@@ -103,6 +108,7 @@ impl<'a> JobOut<'a> {
             counted: job.counted,
             trace: job.trace,
             sent_by: job.sent_by.as_deref(),
+            localized: job.localized.as_deref(),
             nonce: (job.nonce != job.dedup_nonce).then_some(job.nonce),
             continues: job.continues,
         })
@@ -127,6 +133,8 @@ pub(super) struct JobIn<'a> {
     trace: Option<TraceParent>,
     #[serde(borrow, default)]
     sent_by: Option<Text<'a>>,
+    #[serde(default)]
+    localized: Option<Localized>,
     nonce: Option<u64>,
     #[serde(default)]
     continues: Option<PriorDeliveries>,
@@ -144,6 +152,7 @@ impl JobIn<'_> {
             counted: self.counted,
             trace: self.trace.filter(|trace| trace.sampled),
             sent_by: self.sent_by.map(|name| Arc::from(&*name)),
+            localized: self.localized.map(Arc::new),
             nonce: self.nonce.unwrap_or(self.dedup_nonce),
             continues: self.continues,
         })

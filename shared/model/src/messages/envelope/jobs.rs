@@ -129,7 +129,8 @@ mod tests {
     fn marks(job: &Job) -> JobMarks<'_> {
         let Job { dedup_nonce, app_generation, counted, trace, .. } = *job;
         let sent_by = job.sent_by.as_deref();
-        JobMarks { dedup_nonce, app_generation, counted, trace, sent_by }
+        let localized = job.localized.as_deref();
+        JobMarks { dedup_nonce, app_generation, counted, trace, sent_by, localized }
     }
 
     fn jobs_v1_head() -> Head {

@@ -10,6 +10,7 @@ use uuid::fmt::Hyphenated;
 
 use crate::{
     hints::Hints,
+    localized::Localized,
     message::{Audience, Notification, Payload},
     trace_parent::TraceParent,
 };
@@ -30,6 +31,8 @@ pub struct JobMarks<'a> {
     pub trace: Option<TraceParent>,
     /// [`Job::sent_by`](super::Job::sent_by).
     pub sent_by: Option<&'a str>,
+    /// [`Job::localized`](super::Job::localized).
+    pub localized: Option<&'a Localized>,
 }
 
 /// Writes a new job, for [`encode_job_envelope`](super::encode_job_envelope).
@@ -56,7 +59,7 @@ pub fn write_job(
     audience: &Audience,
     marks: JobMarks<'_>,
 ) -> Result<(), serde_json::Error> {
-    let JobMarks { dedup_nonce, app_generation, counted, trace, sent_by } = marks;
+    let JobMarks { dedup_nonce, app_generation, counted, trace, sent_by, localized } = marks;
     text(out, r#"{"payload":"#);
     write_payload(out, payload)?;
     field(out, r#","audience":"#, audience)?;
@@ -69,6 +72,7 @@ pub fn write_job(
     }
     optional(out, r#","traceparent":"#, &trace)?;
     optional(out, r#","sent_by":"#, &sent_by)?;
+    optional(out, r#","localized":"#, &localized)?;
     text(out, "}");
     Ok(())
 }
@@ -166,7 +170,10 @@ mod tests {
     use serde::Deserialize as _;
 
     use super::*;
-    use crate::{ids::MessageId, targeting::Targeting, text::Text, time::UnixMillis};
+    use crate::{
+        ids::MessageId, localized::LocalText, message::NamedUsers, targeting::Targeting,
+        text::Text, time::UnixMillis,
+    };
 
     fn derived(payload: &Payload<'_>, audience: &Audience, marks: JobMarks<'_>) -> String {
         #[derive(Serialize)]
@@ -182,11 +189,13 @@ mod tests {
             traceparent: Option<TraceParent>,
             #[serde(skip_serializing_if = "Option::is_none")]
             sent_by: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            localized: Option<&'a Localized>,
         }
         let app_generation = Some(marks.app_generation).filter(|generation| *generation > 0);
         let counted = Some(marks.counted).filter(|counted| *counted);
         let dedup_nonce = marks.dedup_nonce;
-        let (traceparent, sent_by) = (marks.trace, marks.sent_by);
+        let (traceparent, sent_by, localized) = (marks.trace, marks.sent_by, marks.localized);
         let job = Derived {
             payload,
             audience,
@@ -195,6 +204,7 @@ mod tests {
             counted,
             traceparent,
             sent_by,
+            localized,
         };
         serde_json::to_string(&job).unwrap()
     }
@@ -215,10 +225,15 @@ mod tests {
             Audience::All,
             Audience::Targeting(Targeting::all_devices()),
             Audience::Clients(vec!["a:1".parse().unwrap(), "b".parse().unwrap()]),
+            Audience::Users(NamedUsers {
+                clients: vec!["a:1".parse().unwrap()],
+                users: vec![("u@x".parse().unwrap(), 1)],
+            }),
         ];
         let all_hints = r#"{"priority":"high","collapse_key":"a\"","channel_id":"b","category":"c",
             "image":"d","sound":"e","badge":0}"#;
         let hints = [Hints::default(), serde_json::from_str(all_hints).unwrap()];
+        let german = Localized([("de".into(), LocalText::default())].into());
         let trace = TraceParent { trace_id: [0xab; 16], span_id: [1; 8], sampled: true };
         let marks = [
             (0, false, None, None),
@@ -244,7 +259,14 @@ mod tests {
                 };
                 for (app_generation, counted, trace, sent_by) in marks {
                     let dedup_nonce = u64::MAX;
-                    let marks = JobMarks { dedup_nonce, app_generation, counted, trace, sent_by };
+                    let marks = JobMarks {
+                        dedup_nonce,
+                        app_generation,
+                        counted,
+                        trace,
+                        sent_by,
+                        localized: sent_by.map(|_| &german),
+                    };
                     let written = encode_job(&payload, audience, marks).unwrap();
                     let written = String::from_utf8(written).unwrap();
                     assert_eq!(written, derived(&payload, audience, marks));

@@ -34,11 +34,13 @@ pub enum FailReason {
     TooLarge,
     /// The server of its endpoint, or of its app's webhook, has only addresses that may not be reached.
     ForbiddenAddress,
+    /// The push was for a user, and the device belongs to the user no more.
+    Reassigned,
 }
 
 impl FailReason {
     /// Every reason.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::UnknownClient,
         Self::Gone,
         Self::NoSubscriber,
@@ -51,6 +53,7 @@ impl FailReason {
         Self::NoAccount,
         Self::TooLarge,
         Self::ForbiddenAddress,
+        Self::Reassigned,
     ];
 
     /// The name in JSON, logs and metrics.
@@ -68,6 +71,7 @@ impl FailReason {
             Self::NoAccount => "no_account",
             Self::TooLarge => "too_large",
             Self::ForbiddenAddress => "forbidden_address",
+            Self::Reassigned => "reassigned",
         }
     }
 

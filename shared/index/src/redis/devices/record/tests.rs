@@ -9,6 +9,7 @@ fn device(id: &str, transport: TransportKind, token: Option<String>) -> Device {
         attributes: Attributes::default(),
         transport,
         token: token.map(Into::into),
+        profile: push_model::profile::Profile::default(),
     }
 }
 

@@ -54,7 +54,7 @@ use super::{
     put::{PendingDevice, PutFailure, Registered, by_shard, put_in_shard, sort_for_writing},
 };
 use crate::{
-    Put, PutRefused,
+    AttributeSet, Put, PutRefused,
     redis::{
         Context, RedisIndex,
         devices::{
@@ -381,9 +381,10 @@ impl RedisIndex {
             let registered = self.registrations.call(registration).await;
             let registered = registered.map_err(|error| IndexError::Unsure(Box::new(error)))??;
             if let Some(puts) = registered {
-                let with_absent = |(registered, (_, absent)): (Registered, _)| {
-                    registered.map(|(put, epoch)| (put.without(absent), epoch))
-                };
+                let with_absent =
+                    |(registered, (_, absent)): (Registered, (Codes, AttributeSet))| {
+                        registered.map(|(put, epoch)| (put.without(absent.into()), epoch))
+                    };
                 return Ok(puts.into_iter().zip(codes).map(with_absent).collect());
             }
             within = Duration::ZERO;

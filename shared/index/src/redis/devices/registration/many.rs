@@ -77,7 +77,7 @@ impl RedisIndex {
             }
             for (number, (_, absent)) in left.iter().zip(codes) {
                 if let Some(Some(Ok(put))) = results.get_mut(*number) {
-                    *put = put.without(absent);
+                    *put = put.clone().without(absent.into());
                 }
             }
             if !is_late {

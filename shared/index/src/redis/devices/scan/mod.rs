@@ -32,6 +32,7 @@ use std::ops::Range;
 use push_model::{
     app::AppKey,
     device::{Carrier, Device, Target},
+    profile::Profile,
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -123,7 +124,8 @@ impl RedisIndex {
             .zip(attributes)
             .filter_map(|((target, stamp), attributes)| {
                 let Target { client_id, transport, token, .. } = target;
-                let device = Device { client_id, attributes: attributes?, transport, token };
+                let (attributes, profile) = (attributes?, Profile::default());
+                let device = Device { client_id, attributes, transport, token, profile };
                 Some(Registration { device, stamp })
             })
             .collect();
