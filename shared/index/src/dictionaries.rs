@@ -60,6 +60,9 @@ impl AttributeSet {
 pub struct DictionaryUse {
     /// The values of each attribute, in the order of [`Attribute::ALL`].
     pub values: [u64; Attribute::COUNT],
+    /// How full the fullest dictionary of a custom attribute or of the topics is, in thousandths of the values that it may
+    /// have.
+    pub fullest_other: u64,
     /// The bytes of all of them, as [`DICTIONARY_BYTES`] counts them.
     pub bytes: u64,
     /// The values that were added since the last sweep.
@@ -73,13 +76,14 @@ pub struct DictionaryUse {
 }
 
 impl DictionaryUse {
-    /// The attribute with the most values, and how full the dictionaries are, in thousandths: of the
-    /// values of that attribute or of the bytes of all, whichever is more.
+    /// The built-in attribute with the most values, and how full the dictionaries are, in thousandths: of the
+    /// values of that attribute, of those of another column, or of the bytes of all, whichever is most.
     pub fn fullest(&self) -> (Attribute, u64) {
         let most = MAX_DISTINCT_VALUES as u64;
         let (values, attribute) =
             self.values.into_iter().zip(Attribute::ALL).max().unwrap_or((0, Attribute::AppVersion));
-        (attribute, thousandths(values, most).max(thousandths(self.bytes, DICTIONARY_BYTES)))
+        let filled = thousandths(values, most).max(self.fullest_other);
+        (attribute, filled.max(thousandths(self.bytes, DICTIONARY_BYTES)))
     }
 
     /// Returns true if an operator should look at the app.

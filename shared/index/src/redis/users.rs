@@ -196,7 +196,7 @@ impl AppUsers<'_> {
                 let list = reply::bytes(list)?.unwrap_or_default();
                 found.extend(listed(&list).map(|client| (place, client)));
             }
-            Ok(found)
+            Ok::<_, IndexError>(found)
         });
         let mut reads = stream::iter(reads).buffer_unordered(IN_FLIGHT);
         let mut candidates = Vec::new();

@@ -10,7 +10,7 @@
 //! | rest | the user id |
 
 use push_model::{
-    custom::CustomId,
+    custom::{CustomId, MAX_CUSTOM_ATTRIBUTES},
     ids::UserId,
     profile::{MAX_TOPICS, UserChange},
 };
@@ -61,7 +61,7 @@ impl<'a> Section<'a> {
     }
 
     /// The code of each custom attribute, by id.
-    pub(super) fn custom(&self) -> impl Iterator<Item = (CustomId, u16)> + use<'a> {
+    pub(in crate::redis) fn custom(&self) -> impl Iterator<Item = (CustomId, u16)> + use<'a> {
         self.custom.iter().map(|&[a, b, c, d]| {
             (CustomId(u16::from_be_bytes([a, b])), u16::from_be_bytes([c, d]))
         })
@@ -73,17 +73,28 @@ impl<'a> Section<'a> {
     }
 
     /// The codes of the topics, in order.
-    pub(super) fn topics(&self) -> impl Iterator<Item = u16> + use<'a> {
+    pub(in crate::redis) fn topics(&self) -> impl Iterator<Item = u16> + use<'a> {
         self.topics.iter().map(|code| u16::from_be_bytes(*code))
     }
 
+    /// The same profile without the user.
+    pub(super) fn without_user(self) -> Self {
+        Self { user: "", ..self }
+    }
+
+    /// The same profile, on its own.
+    pub(super) fn to_codes(self) -> ProfileCodes {
+        let Self { custom, topics, user } = self;
+        ProfileCodes { custom: custom.to_vec(), topics: topics.to_vec(), user: user.into() }
+    }
+
     /// The user id as text; empty if there is none.
-    pub(super) fn user(&self) -> &'a str {
+    pub(in crate::redis) fn user(&self) -> &'a str {
         self.user
     }
 
     /// The user, unless the text is no user id.
-    pub(super) fn user_id(&self) -> Option<UserId> {
+    pub(in crate::redis) fn user_id(&self) -> Option<UserId> {
         self.user.parse().ok()
     }
 }
@@ -97,7 +108,7 @@ pub(in crate::redis) struct ProfileCodes {
 }
 
 impl ProfileCodes {
-    pub(super) fn section(&self) -> Section<'_> {
+    pub(in crate::redis) fn section(&self) -> Section<'_> {
         Section { custom: &self.custom, topics: &self.topics, user: &self.user }
     }
 
@@ -106,9 +117,17 @@ impl ProfileCodes {
         Self { user: "".into(), ..self }
     }
 
-    /// Keeps the custom attributes for which `keep` is true.
-    pub(super) fn retain(&mut self, keep: impl Fn(CustomId) -> bool) {
-        self.custom.retain(|&[a, b, ..]| keep(CustomId(u16::from_be_bytes([a, b]))));
+    /// Keeps the custom attributes that the app declares; those that were declared last, if that is not known.
+    pub(super) fn retain_declared(&mut self, declared: Option<&[CustomId]>) {
+        match declared {
+            Some(ids) => self.custom.retain(|&[a, b, ..]| {
+                ids.contains(&CustomId(u16::from_be_bytes([a, b])))
+            }),
+            None => {
+                let older = self.custom.len().saturating_sub(MAX_CUSTOM_ATTRIBUTES);
+                self.custom.drain(..older);
+            }
+        }
     }
 
     /// Returns how many custom attributes there are.

@@ -40,12 +40,12 @@ const MAX_BODY: usize = 0x7fff;
 
 /// A record of a chunk, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record<'a> {
+pub(in crate::redis) struct Record<'a> {
     pub(super) stamp: Stamp,
     pub(super) codes: Codes,
     pub(super) carrier: Carrier,
     pub(super) change: Option<CarrierChange>,
-    pub(super) profile: Section<'a>,
+    pub(in crate::redis) profile: Section<'a>,
     pub(super) client_id: &'a str,
     token: Option<&'a str>,
 }

@@ -36,11 +36,11 @@ impl Moment {
 
 /// When the dictionaries were last known to be in force.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Check {
+pub(in crate::redis) struct Check {
     /// Before the server was asked.
     pub(super) at: Moment,
     /// The server's clock, in seconds.
-    pub(super) clock: u64,
+    pub(in crate::redis) clock: u64,
 }
 
 /// One app's dictionaries, as far as they were read.
@@ -213,7 +213,7 @@ impl Dictionaries {
         known.unwrap_or_else(|| Arc::clone(write(&self.others).entry(column).or_default()))
     }
 
-    pub(super) fn last_check(&self) -> Check {
+    pub(in crate::redis) fn last_check(&self) -> Check {
         *self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

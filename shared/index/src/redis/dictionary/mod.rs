@@ -1,7 +1,8 @@
 //! The dictionaries of an app: value ↔ code, one for each attribute and one for the topics.
 //!
 //! - `known`: dictionaries as a program has read them. `change`: puts what a registration says into codes.
-//! - `sweep`: frees values that no device has.
+//! - `sweep`: frees values that no device has. `swept_columns`: the columns in which it looks. `fullness`: how full
+//!   dictionaries are.
 //!
 //! Those of custom attributes and topics are read when they are needed first ([`RedisIndex::load`]).
 //!
@@ -28,8 +29,10 @@
 //! again.
 
 mod change;
+mod fullness;
 mod known;
 mod sweep;
+mod swept_columns;
 
 use std::{sync::Arc, time::Duration};
 

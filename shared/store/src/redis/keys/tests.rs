@@ -1,4 +1,9 @@
-use push_model::{attributes::Attribute, id_key::IdKey};
+use push_model::{
+    attributes::Attribute,
+    id_key::IdKey,
+    ids::{AppTag, AudienceKind, LedgerPage, MessageId},
+    time::UnixMillis,
+};
 
 use super::*;
 

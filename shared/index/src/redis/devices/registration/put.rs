@@ -47,6 +47,8 @@ pub(super) struct PendingDevice<'a> {
     pub(super) change: &'a CodedChange,
     /// The profile that it gets if it is new.
     pub(super) profile: Section<'a>,
+    /// The number of topics that it does not get if it is new.
+    pub(super) beyond: usize,
     /// The time of its registration. For a device that is registered already, only the time of
     /// renewal is used.
     pub(super) stamp: Stamp,
