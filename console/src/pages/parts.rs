@@ -1,7 +1,7 @@
 //! Pieces that several pages use.
 
 use maud::{Markup, html};
-use push_model::app::AppKey;
+use push_model::{app::AppKey, ids::AppId};
 
 use super::words::Mood;
 

@@ -15,7 +15,7 @@ use crate::{confirm::Confirmation, output::Output};
 
 /// Commands on the attributes of an app's own.
 #[derive(Debug, Subcommand)]
-pub enum AttributeCommand {
+pub(crate) enum AttributeCommand {
     /// Declare an attribute, which devices can have within 5 s
     Add {
         /// The app
@@ -52,7 +52,7 @@ fn value_type(text: &str) -> Result<ValueType, String> {
 ///
 /// # Errors
 /// If there is no such app or attribute, it cannot be declared, or the index did not answer.
-pub async fn run(
+pub(crate) async fn run(
     command: AttributeCommand,
     index: &dyn Index,
     actor: &Actor,

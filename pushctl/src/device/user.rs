@@ -13,7 +13,7 @@ use crate::{
 
 /// Commands on the users of an app's devices.
 #[derive(Debug, Subcommand)]
-pub enum UserCommand {
+pub(crate) enum UserCommand {
     /// Show the devices of a user
     Show {
         /// The app
@@ -37,7 +37,7 @@ pub enum UserCommand {
 ///
 /// # Errors
 /// If there is no such app, the user has no device to remove, or the index did not answer.
-pub async fn run(
+pub(crate) async fn run(
     command: UserCommand,
     index: &dyn Index,
     actor: &Actor,

@@ -44,7 +44,8 @@ async fn a_page_under_an_invented_name_is_refused_so_no_site_becomes_its_origin(
     }
     let key = console.key("api", "viewer").await;
     let bearer = format!("authorization: Bearer {key}\r\n");
-    let called = exchange(&console, &request("GET", "/v1/admin/me", "console.push.svc", &bearer));
+    let with_a_key = request("GET", "/v1/admin/me", "console.push.svc", &bearer);
+    let called = exchange(&console, &with_a_key);
     assert_eq!(called.await.0, 200, "a key is sent by no browser");
 }
 

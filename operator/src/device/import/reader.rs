@@ -36,7 +36,10 @@ mod tests {
     use push_model::{attributes::Attribute, device::Device};
 
     use super::{
-        super::{MAX_MEMORY, sort_buffer::MAX_LINE},
+        super::{
+            MAX_MEMORY,
+            sort_buffer::{MAX_LINE, PackedDevice},
+        },
         *,
     };
 
@@ -53,13 +56,17 @@ mod tests {
         std::iter::from_fn(|| filled.blocking_recv()).collect()
     }
 
+    fn devices_of(buffer: &SortBuffer, segment: &[PackedDevice]) -> Vec<Device> {
+        buffer.unpack(segment).unwrap().into_iter().map(|write| write.device).collect()
+    }
+
     #[test]
     fn the_lines_of_a_device_stay_together_and_in_order() {
         let line = |n: usize| format!("{{\"client_id\":\"{}\",\"token\":\"{n}\"}}\n", n % 10);
         let buffers = read_all((0..100).map(line).collect());
         let [buffer] = &buffers[..] else { panic!("{} buffers", buffers.len()) };
         let segments: Vec<_> =
-            buffer.segments(4).map(|segment| buffer.unpack(segment).unwrap()).collect();
+            buffer.segments(4).map(|segment| devices_of(buffer, segment)).collect();
         assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [30, 30, 30, 10]);
         for client in (0..10).map(|id| id.to_string()) {
             let is_clients = |device: &&Device| device.client_id.as_str() == client;
@@ -80,7 +87,7 @@ mod tests {
         let buffers = read_all((0..100).map(line).collect());
         let segments: Vec<_> = buffers[0].segments(4).collect();
         assert_eq!(segments.iter().map(|segment| segment.len()).collect::<Vec<_>>(), [25; 4]);
-        let devices = segments.into_iter().flat_map(|segment| buffers[0].unpack(segment).unwrap());
+        let devices = segments.into_iter().flat_map(|segment| devices_of(&buffers[0], segment));
         assert!(devices.is_sorted_by(|a, b| a.client_id < b.client_id));
     }
 
@@ -102,7 +109,7 @@ mod tests {
             .collect();
         let buffers = read_all(lines.join("\n"));
         let segment = buffers[0].segments(1).next().unwrap();
-        assert_eq!(buffers[0].unpack(segment).unwrap(), expected);
+        assert_eq!(devices_of(&buffers[0], segment), expected);
     }
 
     #[test]
@@ -117,7 +124,7 @@ mod tests {
         ));
         let buffer = &buffers[0];
         let segment = buffer.segments(1).next().unwrap();
-        let devices = buffer.unpack(segment).unwrap();
+        let devices = devices_of(buffer, segment);
         let ids: Vec<_> = devices.iter().map(|device| device.client_id.as_str()).collect();
         assert_eq!(ids, ["a", "c", "d"]);
         let lines: Vec<_> = segment.iter().map(|device| buffer.line_of(device)).collect();

@@ -67,7 +67,7 @@ proptest! {
                 continue;
             };
             let (stamp, codes, change) = record(known);
-            let of = Record::of(&known.0, codes, stamp).with_change(change);
+            let of = Record::of(&known.0, codes, Section::default(), stamp).with_change(change);
             of.encode(&mut chunk).unwrap();
         }
         let read: Vec<_> = records(&chunk).map(Result::unwrap).collect();
@@ -75,7 +75,7 @@ proptest! {
         for (read, known) in read.iter().zip(&devices) {
             let wrote = known.as_ref().map(|known| {
                 let (stamp, codes, change) = record(known);
-                Record::of(&known.0, codes, stamp).with_change(change)
+                Record::of(&known.0, codes, Section::default(), stamp).with_change(change)
             });
             prop_assert_eq!(*read, wrote);
             if let (Some(read), Some((device, ..))) = (read, known) {
