@@ -82,15 +82,81 @@ impl Draft {
 
     fn condition(&self) -> Value {
         match self.field("audience") {
-            "clients" => json!({ "type": 2, "client_ids": values(self.field("client_ids")) }),
+            "clients" => {
+                let mut condition = json!({ "type": 2 });
+                for name in ["client_ids", "user_ids"] {
+                    let ids = values(self.field(name));
+                    if !ids.is_empty() {
+                        condition[name] = json!(ids);
+                    }
+                }
+                condition
+            }
             "targeting" => {
                 let lists =
                     TARGETING.into_iter().map(|(name, ..)| (name, values(self.field(name))));
                 let lists: BTreeMap<_, _> = lists.filter(|(_, of)| !of.is_empty()).collect();
-                json!({ "type": 1, "targeting": lists })
+                let mut targeting = json!(lists);
+                if let Some(filter) = self.filter() {
+                    targeting["filter"] = filter;
+                }
+                self.sampled(json!({ "type": 1, "targeting": targeting }))
             }
-            _ => json!({ "type": 0 }),
+            _ => self.sampled(json!({ "type": 0 })),
         }
+    }
+
+    /// The topics and the expression. An expression that is no JSON is left to the check, as a text.
+    fn filter(&self) -> Option<Value> {
+        let mut topics: Vec<_> = values(self.field("topics"))
+            .into_iter()
+            .map(|topic| json!({ "topic": topic }))
+            .collect();
+        let topics = match topics.len() {
+            0 | 1 => topics.pop(),
+            _ => Some(json!({ "any": topics })),
+        };
+        let text = self.field("filter");
+        let filter =
+            (!text.is_empty()).then(|| serde_json::from_str(text).unwrap_or_else(|_| json!(text)));
+        match (topics, filter) {
+            (Some(topics), Some(filter)) => Some(json!({ "all": [topics, filter] })),
+            (topics, filter) => topics.or(filter),
+        }
+    }
+
+    fn sampled(&self, mut condition: Value) -> Value {
+        let (from, to) = (self.field("sample_from"), self.field("sample_to"));
+        if !from.is_empty() || !to.is_empty() {
+            let percent = |text: &str, otherwise: f64| match text {
+                "" => json!(otherwise),
+                text => text.parse::<f64>().map_or_else(|_| json!(text), |number| json!(number)),
+            };
+            condition["sample"] = json!({
+                "from": percent(from, 0.0),
+                "to": percent(to, 100.0),
+                "seed": self.field("sample_seed"),
+            });
+        }
+        condition
+    }
+
+    /// The texts in other languages: lines `LANGUAGE | TITLE | TEXT`. A line without a title or a text has the
+    /// fallback's.
+    fn localized(&self) -> Option<Value> {
+        let lines = self.field("localized").lines().map(str::trim).filter(|line| !line.is_empty());
+        let texts: Map<_, _> = lines
+            .map(|line| {
+                let mut parts = line.splitn(3, '|').map(str::trim);
+                let tag = parts.next().unwrap_or_default().to_owned();
+                let mut texts = Map::new();
+                for name in ["title", "desc"] {
+                    insert(&mut texts, name, parts.next().unwrap_or_default());
+                }
+                (tag, Value::Object(texts))
+            })
+            .collect();
+        (!texts.is_empty()).then_some(Value::Object(texts))
     }
 
     fn notification(&self) -> Value {
@@ -102,6 +168,9 @@ impl Draft {
             if !self.field(name).is_empty() {
                 fields.insert(name.to_owned(), number(self.field(name)));
             }
+        }
+        if let Some(texts) = self.localized() {
+            fields.insert("localized".to_owned(), texts);
         }
         Value::Object(fields)
     }
@@ -169,6 +238,32 @@ mod tests {
             ]),
             json!({ "type": 2, "time_to_live": 60, "data": { "k": "v=w", "flag": "" },
                     "condition": { "type": 2, "client_ids": ["a", "b"] } })
+        );
+    }
+
+    #[test]
+    fn fields_make_an_audience_of_the_apps_own() {
+        assert_eq!(
+            request(&[
+                ("audience", "targeting"),
+                ("topics", "f1, f2"),
+                ("filter", r#"{"attribute":"plan","in":["pro"]}"#),
+                ("sample_to", "10"),
+                ("sample_seed", "spring"),
+            ])["condition"],
+            json!({ "type": 1, "sample": { "from": 0.0, "to": 10.0, "seed": "spring" }, "targeting": {
+                "filter": { "all": [
+                    { "any": [{ "topic": "f1" }, { "topic": "f2" }] },
+                    { "attribute": "plan", "in": ["pro"] },
+                ] } } })
+        );
+        assert_eq!(
+            request(&[("audience", "clients"), ("user_ids", "u1, u2")])["condition"],
+            json!({ "type": 2, "user_ids": ["u1", "u2"] })
+        );
+        assert_eq!(
+            request(&[("localized", "de | Hallo | Welt\nfr | Salut")])["notification"]["localized"],
+            json!({ "de": { "title": "Hallo", "desc": "Welt" }, "fr": { "title": "Salut" } })
         );
     }
 

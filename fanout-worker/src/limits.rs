@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Bounds of the partitions that broadcasts are cut into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
-    /// The most partitions of one broadcast for each transport: the number of task slots, over all
+    /// The most partitions of one broadcast for each carrier: the number of task slots, over all
     /// workers, that can share it.
     pub partitions: usize,
     /// The fewest slots of a partition. A broadcast that is no larger is sent from the job lane,

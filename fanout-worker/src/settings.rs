@@ -33,8 +33,9 @@ settings! {
         /// Save a checkpoint after so many devices: the most that a crash repeats, for each partition in
         /// work
         batch: usize = ["N", "1000"] count(1, 100_000);
-        /// Limit the partitions of one broadcast, for each transport. One worker at a time sends to the
-        /// devices of a partition, so this is how many task slots of all workers can share a broadcast
+        /// Limit the partitions of one broadcast, for each carrier (a transport, or one of the eight lanes of
+        /// Web Push). One worker at a time sends to the devices of a partition, so this is how many task slots
+        /// of all workers can share a broadcast
         partitions: usize = ["N", "32"] count(1, MOST_PARTITIONS as usize);
         /// Limit what the ledger takes in its store: its oldest closed entries are evicted beyond that
         ledger_limit: usize = ["SIZE", "1GiB"] size;

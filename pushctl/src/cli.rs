@@ -10,9 +10,11 @@ use push_boot::{
 use crate::{
     access::{admin_key::AdminKeyCommand, key::KeyCommand},
     app::AppCommand,
+    app::attribute::AttributeCommand,
     audit::AuditCommand,
     dead::DeadCommand,
     device::DeviceCommand,
+    device::user::UserCommand,
     doctor::DoctorArgs,
     help::{completions::CompletionsArgs, man::ManArgs},
     message::MessageCommand,
@@ -79,9 +81,15 @@ pub(crate) enum Command {
     /// Make and change apps
     #[command(subcommand)]
     App(AppCommand),
+    /// Declare, list and remove attributes of an app's own
+    #[command(subcommand)]
+    Attribute(AttributeCommand),
     /// Register, list and remove devices
     #[command(subcommand)]
     Device(DeviceCommand),
+    /// Show and remove the devices of a user
+    #[command(subcommand)]
+    User(UserCommand),
     /// Make, replace and show the keys that sign the MQTT logins of devices
     #[command(subcommand)]
     Key(KeyCommand),

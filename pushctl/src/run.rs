@@ -170,6 +170,12 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
             note.into_iter().for_each(|note| out.note(note));
             Ok(())
         }
+        Command::Attribute(command) => {
+            app::attribute::run(command, &*index(&urls).await?, &actor, out).await
+        }
+        Command::User(command) => {
+            device::user::run(command, &*index(&urls).await?, &actor, out).await
+        }
         Command::Device(command) => {
             let client = match command.server() {
                 Some((server, app)) => server.client_if_asked(app, &urls, out)?,
@@ -204,6 +210,7 @@ async fn run(cli: Cli, out: Output) -> anyhow::Result<()> {
                 engines: &urls,
                 program: PROGRAM,
                 device_keys: credentials.key_file_in(data_dir),
+                seal_keys: seal.key_file_in(data_dir),
                 data_dir: data_dir.to_owned(),
                 secret_files: cli.engines.secret_files(),
                 seal: seal.open_if_there(data_dir).map_err(Into::into),

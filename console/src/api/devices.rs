@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use push_model::{
     admin_key::Role,
-    device::{Device, DeviceDraft},
+    device::{DeviceDraft, ProfileDraft},
     ids::{AppId, ClientId},
 };
-use push_operator::device::{self, DevicePage, DeviceRemoved, DeviceStored, GonePage};
+use push_operator::device::{self, DevicePage, DeviceRemoved, DeviceStored, DeviceView, GonePage};
 use serde::Serialize;
 
 use super::{
@@ -26,11 +26,8 @@ pub(super) struct Stored {
     warnings: Vec<String>,
 }
 
-fn shown_to(caller: &Caller, mut device: Device) -> Device {
-    if caller.role() < Role::Operator {
-        device.token = None;
-    }
-    device
+pub(super) fn shown_to(caller: &Caller, device: DeviceView) -> DeviceView {
+    if caller.role() < Role::Operator { device.without_token() } else { device }
 }
 
 pub(super) async fn list(
@@ -48,7 +45,7 @@ pub(super) async fn show(
     State(core): State<Arc<Core>>,
     caller: Caller,
     Named((app_id, client_id)): Named<(AppId, ClientId)>,
-) -> Result<Device> {
+) -> Result<DeviceView> {
     let device = device::show(core.index(), &app_id, &client_id).await?;
     Ok(Answer(shown_to(&caller, device)))
 }
@@ -62,6 +59,19 @@ pub(super) async fn put(
     let draft: DeviceDraft<'_> = parse(&text)?;
     let (actor, app) = (caller.actor()?, caller.target(&app_id));
     let mut stored = device::put_recorded(core.index(), &actor, app, client_id, draft).await?;
+    let warnings = std::mem::take(&mut stored.warnings);
+    Ok(Answer(Stored { stored, warnings }))
+}
+
+pub(super) async fn patch(
+    State(core): State<Arc<Core>>,
+    caller: Caller,
+    Named((app_id, client_id)): Named<(AppId, ClientId)>,
+    JsonText(text): JsonText,
+) -> Result<Stored> {
+    let draft: ProfileDraft<'_> = parse(&text)?;
+    let (actor, app) = (caller.actor()?, caller.target(&app_id));
+    let mut stored = device::patch_recorded(core.index(), &actor, app, client_id, &draft).await?;
     let warnings = std::mem::take(&mut stored.warnings);
     Ok(Answer(Stored { stored, warnings }))
 }

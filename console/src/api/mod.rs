@@ -8,6 +8,7 @@
 
 mod answer;
 mod apps;
+mod attributes;
 mod audit;
 mod dead_letters;
 mod devices;
@@ -19,6 +20,7 @@ mod messages;
 mod routes;
 mod secrets;
 mod transports;
+mod users;
 
 use std::sync::Arc;
 

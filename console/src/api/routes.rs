@@ -12,7 +12,8 @@ use http::Method;
 use push_model::admin_key::Role::{self, Admin, Operator, Viewer};
 
 use super::{
-    apps, audit, dead_letters, devices, guard, health, keys, messages, secrets, transports,
+    apps, attributes, audit, dead_letters, devices, guard, health, keys, messages, secrets,
+    transports, users,
 };
 use crate::{
     access::Reach::{self, App, Own, Whole},
@@ -83,6 +84,9 @@ const ONE_SECRET: &str = "/v1/admin/apps/{app_id}/secrets/{name}";
 const TRANSPORTS: &str = "/v1/admin/apps/{app_id}/transports";
 const ONE_TRANSPORT: &str = "/v1/admin/apps/{app_id}/transports/{transport}";
 const TEST: &str = "/v1/admin/apps/{app_id}/transports/{transport}/test";
+const ATTRIBUTES: &str = "/v1/admin/apps/{app_id}/attributes";
+const ONE_ATTRIBUTE: &str = "/v1/admin/apps/{app_id}/attributes/{name}";
+const ONE_USER: &str = "/v1/admin/apps/{app_id}/users/{user_id}";
 const DEVICES: &str = "/v1/admin/apps/{app_id}/devices";
 const ONE_DEVICE: &str = "/v1/admin/apps/{app_id}/devices/{client_id}";
 const GONE: &str = "/v1/admin/apps/{app_id}/gone-devices";
@@ -133,9 +137,15 @@ fn of_apps() -> Vec<Route> {
         Route::new(PUT, ONE_TRANSPORT, Admin, App, transports::set),
         Route::new(DELETE, ONE_TRANSPORT, Admin, App, transports::remove),
         Route::new(POST, TEST, Operator, App, transports::test),
+        Route::new(GET, ATTRIBUTES, Viewer, App, attributes::list),
+        Route::new(POST, ATTRIBUTES, Admin, App, attributes::add),
+        Route::new(DELETE, ONE_ATTRIBUTE, Admin, App, attributes::remove),
+        Route::new(GET, ONE_USER, Viewer, App, users::show),
+        Route::new(DELETE, ONE_USER, Operator, App, users::remove),
         Route::new(GET, DEVICES, Viewer, App, devices::list),
         Route::new(GET, ONE_DEVICE, Viewer, App, devices::show),
         Route::new(PUT, ONE_DEVICE, Operator, App, devices::put),
+        Route::new(PATCH, ONE_DEVICE, Operator, App, devices::patch),
         Route::new(DELETE, ONE_DEVICE, Operator, App, devices::remove),
         Route::new(GET, GONE, Viewer, App, devices::gone),
         Route::new(GET, MESSAGES, Viewer, App, messages::list),

@@ -1,11 +1,13 @@
 //! Apps: the list, and one app with its limits, secrets and transports.
 
 use maud::{Markup, html};
-use push_model::{app::AppKey, time::UnixMillis};
-use push_operator::app::{AppDetails, AppView, NewSecret, SecretView, accounts::AccountView};
+use push_model::{app::AppKey, custom::ValueType, time::UnixMillis};
+use push_operator::app::{
+    AppDetails, AppView, NewSecret, SecretView, accounts::AccountView, attributes::AttributeView,
+};
 
 use super::{
-    parts::{code, make_app},
+    parts::{code, confirm_by, make_app},
     words::{Mood, ago, cell, counted, number, tag, until},
 };
 
@@ -78,7 +80,7 @@ pub(crate) fn one(
     may: May,
     now: UnixMillis,
 ) -> Markup {
-    let AppDetails { app: view, secrets, usage } = details;
+    let AppDetails { app: view, secrets, usage, attributes } = details;
     let path = format!("/apps/{app}");
     html! {
         p class="path" { a href="/apps" { "Apps" } }
@@ -132,7 +134,40 @@ pub(crate) fn one(
                 p class="hint" { "Accounts are set with " code { "pushctl app transport set" } "." }
             }
         }
+        (attributes_view(&path, attributes, may.change))
         (secrets_view(&path, secrets, may.change, now))
+    }
+}
+
+fn attributes_view(path: &str, attributes: &[AttributeView], may_declare: bool) -> Markup {
+    html! {
+        section class="card" aria-labelledby="attributes" {
+            h2 id="attributes" { "Attributes" }
+            @if attributes.is_empty() {
+                p class="empty" { "None of your own. With one, such as " code { "plan" } " or " code { "level" } ", a push can go to the devices that have a value." }
+            } @else {
+                table {
+                    thead { tr { th { "Name" } th { "Type" } th { span class="sr" { "Remove" } } } }
+                    tbody {
+                        @for attribute in attributes {
+                            tr {
+                                td { (attribute.name) } td { (attribute.value_type.name()) }
+                                td { @if may_declare { (confirm_by("Remove…", &format!("{path}/attributes/{}/remove", attribute.name), "Remove it with all its values")) } }
+                            }
+                        }
+                    }
+                }
+            }
+            @if may_declare {
+                form class="filter bar" method="post" action={ (path) "/attributes" } {
+                    div class="field" { label for="attribute" { "Name of a new attribute" } input id="attribute" name="name" required maxlength="64" pattern="[A-Za-z][A-Za-z0-9_.\\-]*" autocomplete="off"; }
+                    div class="field" { label for="type" { "Type" } select id="type" name="value_type" {
+                        @for value_type in ValueType::ALL { option value=(value_type.name()) { (value_type.name()) } }
+                    } }
+                    button class="quiet" { "Declare" }
+                }
+            }
+        }
     }
 }
 

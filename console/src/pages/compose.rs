@@ -24,6 +24,9 @@ pub(crate) struct Preview {
     pub(crate) audience: Option<Result<AudienceReport, String>>,
 }
 
+/// A filter that shows the form.
+const FILTER_EXAMPLE: &str = r#"{"attribute":"level","gte":10}"#;
+
 /// The page.
 pub(crate) fn view(
     apps: &[AppKey],
@@ -79,10 +82,37 @@ fn audience_fields(apps: &[AppKey], app: &AppKey, draft: &Draft) -> Markup {
                 }
             }
             p class="hint" { "Several values between commas. An empty field does not restrict." }
+            div class="field" {
+                label for="topics" { "Topics " span class="hint" { "devices that have one of them" } }
+                input id="topics" name="topics" value=(draft.field("topics")) placeholder="f1, sports" autocomplete="off";
+            }
+            details open[!draft.field("filter").is_empty()] {
+                summary { "Attributes of your own" }
+                div class="field" {
+                    label for="filter" { "Filter " span class="hint" { "JSON of " code { "condition.targeting.filter" } } }
+                    textarea id="filter" name="filter" autocomplete="off" spellcheck="false" placeholder=(FILTER_EXAMPLE) { (draft.field("filter")) }
+                    p class="hint" { "For example " code { (FILTER_EXAMPLE) } "; parts are combined with " code { "all" } ", " code { "any" } " and " code { "not" } "." }
+                }
+            }
         }
-        div class="field clients" {
-            label for="client_ids" { "Client ids " span class="hint" { "between commas or on lines" } }
-            textarea id="client_ids" name="client_ids" autocomplete="off" { (draft.field("client_ids")) }
+        div class="clients" {
+            div class="field" {
+                label for="client_ids" { "Client ids " span class="hint" { "between commas or on lines" } }
+                textarea id="client_ids" name="client_ids" autocomplete="off" { (draft.field("client_ids")) }
+            }
+            div class="field" {
+                label for="user_ids" { "Users " span class="hint" { "all devices of each" } }
+                input id="user_ids" name="user_ids" value=(draft.field("user_ids")) autocomplete="off";
+            }
+        }
+        details open[["sample_from", "sample_to"].iter().any(|name| !draft.field(name).is_empty())] {
+            summary { "Only a share of them" }
+            div class="row" {
+                @for (name, label, example) in [("sample_from", "From percent", "0"), ("sample_to", "To percent", "10"), ("sample_seed", "Seed", "spring")] {
+                    div class="field" { label for=(name) { (label) } input id=(name) name=(name) value=(draft.field(name)) placeholder=(example) autocomplete="off"; }
+                }
+            }
+            p class="hint" { "The same seed gives the same share: 10 to 100 is the rest of 0 to 10. Not for named devices." }
         }
     }
 }
@@ -105,6 +135,13 @@ fn content_fields(draft: &Draft) -> Markup {
             }
             div class="stack notified" {
                 @for (name, label) in &NOTIFICATION[..2] { (text(name, label)) }
+                details open[!draft.field("localized").is_empty()] {
+                    summary { "Other languages" }
+                    div class="field" {
+                        label for="localized" { "Texts " span class="hint" { "LANGUAGE | TITLE | TEXT on each line" } }
+                        textarea id="localized" name="localized" autocomplete="off" placeholder="de | Hallo | Willkommen" { (draft.field("localized")) }
+                    }
+                }
                 details open[NOTIFICATION[2..].iter().any(|(name, _)| !draft.field(name).is_empty())] {
                     summary { "Icon, button and what a tap opens" }
                     div class="row" {

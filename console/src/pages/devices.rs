@@ -1,8 +1,8 @@
 //! Devices: the list, and one device.
 
 use maud::{Markup, html};
-use push_model::{app::AppKey, attributes::Attribute, device::Device};
-use push_operator::device::DevicePage;
+use push_model::{app::AppKey, attributes::Attribute};
+use push_operator::device::{DevicePage, DeviceView};
 
 use super::{
     parts::{app_choice, confirm_by, next_page},
@@ -62,7 +62,7 @@ pub(crate) fn list(apps: &[AppKey], app: &AppKey, page: &DevicePage) -> Markup {
 }
 
 /// One device: its record, and what can be done with it.
-pub(crate) fn one(app: &AppKey, device: &Device, may_change: bool) -> Markup {
+pub(crate) fn one(app: &AppKey, device: &DeviceView, may_change: bool) -> Markup {
     html! {
         p class="path" { a href={ "/devices?app=" (app) } { "Devices of " (app.id) } }
         h1 { (device.client_id) }
@@ -74,6 +74,14 @@ pub(crate) fn one(app: &AppKey, device: &Device, may_change: bool) -> Markup {
                     dt { "Transport" } dd { (device.transport.name()) }
                     @for attribute in Attribute::ALL {
                         dt { (heading(attribute.name())) } dd { (device.attributes.get(attribute).unwrap_or("–")) }
+                    }
+                    @for declared in device.declared().iter() {
+                        dt { (declared.name) } dd { (device.profile.get(declared.id).unwrap_or("–")) }
+                    }
+                    dt { "User" } dd { (device.profile.user_id.as_ref().map_or("–", |user| user.as_str())) }
+                    dt { "Topics" } dd {
+                        @if device.profile.topics.is_empty() { "–" }
+                        @for topic in &device.profile.topics { span class="tag" { (topic) } " " }
                     }
                 }
             }

@@ -11,6 +11,7 @@ use axum::{
 use maud::Markup;
 use push_model::{
     app::{AppKey, Scopes},
+    custom::{AttributeName, ValueType},
     device::TransportKind,
     ids::{AppId, ClientId, MessageId, SecretName},
     secret::Secret,
@@ -232,6 +233,35 @@ pub(super) async fn disable(
 ) -> Done {
     let app = desk.acted_on(&visitor, &app).await?;
     apps_of::disable(desk.core.index(), &visitor.actor()?, &app).await?;
+    Ok(to_app(&app))
+}
+
+#[derive(Deserialize)]
+pub(super) struct NewAttributeForm {
+    name: String,
+    value_type: ValueType,
+}
+
+pub(super) async fn add_attribute(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path(app): Path<String>,
+    Form(form): Form<NewAttributeForm>,
+) -> Done {
+    let app = desk.acted_on(&visitor, &app).await?;
+    let name: AttributeName = form.name.trim().parse().map_err(|error| bad(&error))?;
+    let (index, actor) = (desk.core.index(), visitor.actor()?);
+    apps_of::attributes::add(index, &actor, &app, name, form.value_type).await?;
+    Ok(to_app(&app))
+}
+
+pub(super) async fn remove_attribute(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path((app, name)): Path<(String, String)>,
+) -> Done {
+    let app = desk.acted_on(&visitor, &app).await?;
+    apps_of::attributes::remove(desk.core.index(), &visitor.actor()?, &app, &name).await?;
     Ok(to_app(&app))
 }
 

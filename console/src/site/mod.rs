@@ -68,7 +68,7 @@ pub(crate) struct Desk {
 }
 
 /// Everything that changes something, and the role that it needs. A path that is missing here needs `admin`.
-pub(crate) const MUTATIONS: [(&str, Role); 19] = [
+pub(crate) const MUTATIONS: [(&str, Role); 21] = [
     ("/sign-out", Role::Viewer),
     ("/compose", Role::Operator),
     ("/compose/preview", Role::Operator),
@@ -85,6 +85,8 @@ pub(crate) const MUTATIONS: [(&str, Role); 19] = [
     ("/apps/{app}/limits", Role::Admin),
     ("/apps/{app}/enable", Role::Admin),
     ("/apps/{app}/disable", Role::Admin),
+    ("/apps/{app}/attributes", Role::Admin),
+    ("/apps/{app}/attributes/{name}/remove", Role::Admin),
     ("/apps/{app}/secrets", Role::Admin),
     ("/apps/{app}/secrets/{name}/revoke", Role::Admin),
     ("/apps/{app}/secrets/{name}/revoked", Role::Admin),
@@ -116,6 +118,8 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/apps/{app}/limits", post(changing::limits))
         .route("/apps/{app}/enable", post(changing::enable))
         .route("/apps/{app}/disable", post(changing::disable))
+        .route("/apps/{app}/attributes", post(changing::add_attribute))
+        .route("/apps/{app}/attributes/{name}/remove", post(changing::remove_attribute))
         .route("/apps/{app}/secrets", post(changing::add_secret))
         .route("/apps/{app}/secrets/{name}/revoke", post(changing::revoke_secret))
         .route("/apps/{app}/secrets/{name}/revoked", post(changing::revoke_confirmed))

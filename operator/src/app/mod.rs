@@ -8,6 +8,7 @@
 //! - `views`: apps and secrets as operators see them
 
 pub mod accounts;
+pub mod attributes;
 mod reference;
 pub mod reseal;
 pub mod secrets;

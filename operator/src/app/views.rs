@@ -13,6 +13,8 @@ use push_model::{
 };
 use serde::{Serialize, Serializer};
 
+use super::attributes::{AttributeView, views};
+
 /// An app without its secrets.
 #[derive(Debug, Clone, Serialize)]
 pub struct AppView {
@@ -50,6 +52,9 @@ pub struct AppDetails {
     pub secrets: Vec<SecretView>,
     /// The use by its messages; none if it has no quota of messages, because nothing is counted then.
     pub usage: Option<AppUsage>,
+    /// The attributes of its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<AttributeView>,
 }
 
 /// A secret, without its text.
@@ -156,7 +161,7 @@ impl AppDetails {
             AppUsage { waiting, ledger_entries: entries, early_recalls }
         });
         let secrets = secret_views(app, &uses, now);
-        Ok(Self { app: AppView::of(app, devices), secrets, usage })
+        Ok(Self { app: AppView::of(app, devices), secrets, usage, attributes: views(app) })
     }
 }
 

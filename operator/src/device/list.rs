@@ -5,14 +5,12 @@ use push_index::Index;
 use push_model::{
     app::{App, AppKey},
     cursor::{self, ListKind},
-    device::Device,
     ids::AppId,
     slots::SlotRange,
 };
-use push_providers::by_kind::shown_device;
 use serde::Serialize;
 
-use super::find;
+use super::{DeviceView, find, view};
 use crate::refusal::Refusal;
 
 /// The most requests of a page, so that an app with many free slots does not prolong it.
@@ -22,7 +20,7 @@ const MOST_REQUESTS: usize = 64;
 #[derive(Debug, Clone, Serialize)]
 pub struct DevicePage {
     /// The devices.
-    pub devices: Vec<Device>,
+    pub devices: Vec<DeviceView>,
     /// The number of devices that were left out because their records cannot be read.
     #[serde(skip)]
     pub unreadable: u64,
@@ -68,7 +66,7 @@ pub async fn list(
         bail!(Refusal::Invalid("the limit must be at least 1".to_owned()));
     }
     let app = find(index, app_id.into()).await?;
-    let key = AppKey::from(&app);
+    let (key, declared) = (AppKey::from(&app), view::declared(&app));
     let place = |cursor| {
         let place = Place::of_cursor(&app, cursor);
         let wrong = || format!("the cursor is not one of the devices of {app_id}");
@@ -91,7 +89,8 @@ pub async fn list(
             requests += 1;
             let range = SlotRange { shard, from, to };
             let scanned = index.list_devices(&key, range, missing).await?;
-            page.devices.extend(scanned.items.into_iter().map(shown_device));
+            page.devices
+                .extend(scanned.items.into_iter().map(|device| DeviceView::new(device, &declared)));
             page.unreadable += scanned.unreadable;
             next = scanned.next.filter(|next| *next < to);
         }

@@ -3,24 +3,28 @@
 //! - `import`: many devices from NDJSON
 //! - `list`: the devices, page by page
 //! - `gone`: devices that were removed as gone
+//! - `view`: a device as it is shown
+//! - `users`: the devices of a user
 //! - `logins`: what devices log in to the MQTT broker with
 
 mod gone;
 pub mod import;
 mod list;
 mod logins;
+pub mod users;
+mod view;
 
 use anyhow::{Context as _, bail};
-use push_index::Index;
+use push_index::{Index, PatchRefused};
 use push_model::{
     app::{App, AppKey},
-    attributes::Attribute,
     audit::{Action, AuditEvent},
-    device::{CheckedDevice, Device, DeviceDraft},
+    device::{CheckedDevice, DeviceDraft, ProfileDraft},
     ids::{AppId, ClientId},
+    profile::DeviceWrite,
     time::UnixMillis,
 };
-use push_providers::by_kind::{shown_device, stored_device};
+use push_providers::by_kind::stored_device;
 use ring::rand::SystemRandom;
 use serde::Serialize;
 
@@ -28,6 +32,7 @@ pub use self::{
     gone::{Gone, GonePage, GoneView, gone, gone_page},
     list::{DevicePage, list},
     logins::AppLogins,
+    view::DeviceView,
 };
 use crate::{
     app::{AppRef, check_in_service},
@@ -43,7 +48,7 @@ const REQUEST_DEVICES: usize = 4096;
 pub struct DeviceStored {
     /// The device, as it is stored.
     #[serde(flatten)]
-    pub device: Device,
+    pub device: DeviceView,
     /// True if it was not registered before.
     #[serde(skip)]
     pub is_new: bool,
@@ -60,7 +65,7 @@ pub struct DeviceRemoved {
     pub removed: ClientId,
 }
 
-/// Registers or replaces one device.
+/// Registers or changes one device. What the draft does not name of its profile stays as it is stored.
 ///
 /// # Errors
 /// If there is no such app here, the device is wrong, or the index did not answer.
@@ -71,19 +76,47 @@ pub async fn put(
     draft: DeviceDraft<'_>,
 ) -> anyhow::Result<DeviceStored> {
     let app = find_app_in_service(index, app.into()).await?;
+    let profile = draft.check_profile(&app.attributes)?;
     let CheckedDevice { device, warnings } = draft.check(client_id)?;
-    let mut device = stored_device(device, &SystemRandom::new())?;
+    let device = stored_device(device, &SystemRandom::new())?;
     let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    warnings.extend(profile.warnings.iter().map(ToString::to_string));
     warnings.extend(app.check_account(device.transport).err().map(|warning| warning.to_string()));
-    let app = AppKey::from(&app);
-    let put = index.put_devices(&app, std::slice::from_ref(&device), UnixMillis::now()).await?;
+    let key = AppKey::from(&app);
+    let write = DeviceWrite { device, change: profile.change };
+    let put = index.write_devices(&key, std::slice::from_ref(&write), UnixMillis::now()).await?;
     let put = put.into_iter().next().context("the index gave no answer")??;
-    for attribute in put.absent().attributes.iter() {
-        device.attributes.unset(attribute);
-        warnings.push(no_room(attribute));
-    }
-    let device = shown_device(device);
+    warnings.extend(put.absent().warnings(&app.attributes));
+    let stored = index.device(&key, &write.device.client_id).await?;
+    let device = DeviceView::new(stored.unwrap_or(write.device), &view::declared(&app));
     Ok(DeviceStored { device, is_new: put.is_new(), warnings })
+}
+
+/// Changes the profile of a registered device.
+///
+/// # Errors
+/// If there is no such app here or no such device, the change is wrong, or the index did not answer.
+pub async fn patch(
+    index: &dyn Index,
+    app: impl Into<AppRef<'_>>,
+    client_id: ClientId,
+    draft: &ProfileDraft<'_>,
+) -> anyhow::Result<DeviceStored> {
+    let app = find_app_in_service(index, app.into()).await?;
+    let checked = draft.check(&app.attributes)?;
+    let mut warnings: Vec<_> = checked.warnings.iter().map(ToString::to_string).collect();
+    let key = AppKey::from(&app);
+    let patched = index.patch_devices(&key, &[(client_id.clone(), checked.change)]).await?;
+    let patched = patched.into_iter().next().context("the index gave no answer")?;
+    let absent = patched.map_err(|refused| match refused {
+        PatchRefused::Unknown => no_device(&key.id, &client_id),
+        PatchRefused::Unreadable => Refusal::Conflict(refused.to_string()),
+    })?;
+    warnings.extend(absent.warnings(&app.attributes));
+    let device = index.device(&key, &client_id).await?;
+    let device = device.ok_or_else(|| no_device(&key.id, &client_id))?;
+    let device = DeviceView::new(device, &view::declared(&app));
+    Ok(DeviceStored { device, is_new: false, warnings })
 }
 
 /// Shows one device.
@@ -94,10 +127,11 @@ pub async fn show(
     index: &dyn Index,
     app_id: &AppId,
     client_id: &ClientId,
-) -> anyhow::Result<Device> {
-    let app = find_app(index, app_id).await?;
-    let device = index.device(&app, client_id).await?.map(shown_device);
-    Ok(device.ok_or_else(|| no_device(app_id, client_id))?)
+) -> anyhow::Result<DeviceView> {
+    let app = find(index, app_id.into()).await?;
+    let device = index.device(&AppKey::from(&app), client_id).await?;
+    let device = device.ok_or_else(|| no_device(app_id, client_id))?;
+    Ok(DeviceView::new(device, &view::declared(&app)))
 }
 
 /// Removes one device.
@@ -130,6 +164,22 @@ pub async fn put_recorded(
     let app: AppRef<'_> = app.into();
     let event = event_of_device(actor, Action::DeviceStored, app.id, &client_id);
     recorded(Some(index), event, put(index, app, client_id, draft)).await
+}
+
+/// Does the same as [`patch`] for a caller of the admin API, whose changes the audit trail has.
+///
+/// # Errors
+/// Those of [`patch`], and if it was not recorded.
+pub async fn patch_recorded(
+    index: &dyn Index,
+    actor: &Actor,
+    app: impl Into<AppRef<'_>>,
+    client_id: ClientId,
+    draft: &ProfileDraft<'_>,
+) -> anyhow::Result<DeviceStored> {
+    let app: AppRef<'_> = app.into();
+    let event = event_of_device(actor, Action::DeviceStored, app.id, &client_id);
+    recorded(Some(index), event, patch(index, app, client_id, draft)).await
 }
 
 /// Does the same as [`remove`] for a caller of the admin API, whose changes the audit trail has.
@@ -173,14 +223,17 @@ pub async fn count(index: &dyn Index, app_id: &AppId) -> anyhow::Result<u64> {
 pub async fn export(
     index: &dyn Index,
     app_id: &AppId,
-    mut take: impl FnMut(&[Device]) -> anyhow::Result<()>,
+    mut take: impl FnMut(&[DeviceView]) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
-    let app = find_app(index, app_id).await?;
+    let record = find(index, app_id.into()).await?;
+    let (app, declared) = (AppKey::from(&record), view::declared(&record));
     let mut unreadable = 0;
     for mut range in index.extent(&app).await? {
         loop {
             let scanned = index.list_devices(&app, range, REQUEST_DEVICES).await?;
-            let devices: Vec<_> = scanned.items.into_iter().map(shown_device).collect();
+            let devices = scanned.items.into_iter();
+            let devices: Vec<_> =
+                devices.map(|device| DeviceView::new(device, &declared)).collect();
             take(&devices)?;
             unreadable += scanned.unreadable;
             match scanned.next {
@@ -217,12 +270,4 @@ async fn find_app_in_service(index: &dyn Index, app: AppRef<'_>) -> anyhow::Resu
     let app = find(index, app).await?;
     check_in_service(&app)?;
     Ok(app)
-}
-
-/// Returns the warning for a value that the app's dictionaries have no room for.
-fn no_room(attribute: Attribute) -> String {
-    let name = attribute.name();
-    format!(
-        "{name} is stored as absent: the devices of this app have too many different values of it"
-    )
 }

@@ -48,6 +48,8 @@ pub struct Deployment<'a> {
     pub program: &'a str,
     /// The key file of devices, which may be missing.
     pub device_keys: PathBuf,
+    /// The file of the keys that seal accounts, which may be missing.
+    pub seal_keys: PathBuf,
     /// The data directory, which may be missing.
     pub data_dir: PathBuf,
     /// The files of passwords that the settings name, each with its flag.
@@ -91,6 +93,7 @@ pub async fn examine(deployment: Deployment<'_>) -> Vec<Finding> {
     findings.push(limits::descriptors());
     findings.extend(files::judge(engines));
     findings.extend(files::judge_device_keys(&deployment.device_keys));
+    findings.extend(files::judge_seal_keys(&deployment.seal_keys));
     findings.extend(files::judge_folder(&deployment.data_dir));
     findings.extend(files::judge_secrets(deployment.secret_files));
     findings.extend(encryption::links(engines, mqtt).await);

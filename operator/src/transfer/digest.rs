@@ -75,6 +75,7 @@ fn hash(Registration { device, stamp }: &Registration, hasher: &mut impl Hasher)
     stamp.hash(hasher);
     device.transport.hash(hasher);
     device.token.hash(hasher);
+    device.profile.hash(hasher);
     for attribute in Attribute::ALL {
         device.attributes.get(attribute).hash(hasher);
     }

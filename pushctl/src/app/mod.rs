@@ -7,6 +7,7 @@
 //! - `table`: tables of apps and secrets
 //! - `transport`: accounts at providers
 
+pub(crate) mod attribute;
 mod changes;
 mod keeper;
 mod secret;

@@ -4,12 +4,16 @@
 //! - `list`: prints a page of devices
 //! - `gone`: prints devices that were removed as gone
 //! - `listen`: the command that listens
+//! - `profile_args`: the flags about attributes, topics and users
+//! - `user`: the devices of a user
 //! - `remote`: single devices, through the HTTP endpoint of a server
 
 mod gone;
 mod list;
 pub mod listen;
+mod profile_args;
 pub(crate) mod remote;
+pub(crate) mod user;
 
 use std::{
     io::{BufWriter, Write as _},
@@ -27,15 +31,15 @@ use push_boot::{
 use push_credentials::MqttLogin;
 use push_index::Index;
 use push_model::{
-    device::DeviceDraft,
-    ids::{AppId, ClientId},
-    text::Text,
+    device::{DeviceDraft, ProfileDraft},
+    ids::{AppId, ClientId, Topic, UserId},
 };
 use push_operator::device::{
     self, AppLogins,
     import::{self, Imported, MAX_MEMORY, MIN_MEMORY},
 };
 
+use self::profile_args::{Assignment, PatchArgs};
 use crate::{
     input::{self, print_noted},
     output::{Output, stdout},
@@ -82,8 +86,11 @@ pub enum DeviceCommand {
         #[arg(long)]
         cursor: Option<String>,
     },
-    /// Register or replace one device
+    /// Register or replace one device. Its attributes of the app's own, its topics and its user stay unless they
+    /// are given
     Put(PutArgs),
+    /// Change attributes of the app's own, topics and the user of a device
+    Patch(PatchArgs),
     /// Show one device
     Show(OneArgs),
     /// Remove one device
@@ -147,38 +154,29 @@ pub struct PutArgs {
     /// The device's address at the transport's provider
     #[arg(long)]
     token: Option<String>,
+    /// A value of an attribute of the app's own: 7 and true are no strings, "7" is one. Those that are not given
+    /// are taken away
+    #[arg(long, value_name = "NAME=VALUE", num_args = 1.., value_parser = profile_args::assignment)]
+    attribute: Vec<Assignment>,
+    /// The topics, in place of those that it has
+    #[arg(long, value_name = "TOPIC", num_args = 1.., value_delimiter = ',')]
+    topic: Vec<Topic>,
+    /// The user
+    #[arg(long, value_name = "USER_ID")]
+    user: Option<UserId>,
     // Behind the others, because its heading holds for what follows.
     #[command(flatten)]
     one: OneArgs,
-}
-
-impl PutArgs {
-    fn draft(&self) -> DeviceDraft<'_> {
-        fn text(option: &Option<String>) -> Option<Text<'_>> {
-            option.as_deref().map(Into::into)
-        }
-        DeviceDraft {
-            client_id: None,
-            country: text(&self.country),
-            language: text(&self.language),
-            brand: text(&self.brand),
-            model: text(&self.model),
-            os_version: text(&self.os_version),
-            app_version: text(&self.app_version),
-            transport: text(&self.transport),
-            token: text(&self.token),
-            ..DeviceDraft::default()
-        }
-    }
 }
 
 impl DeviceCommand {
     /// Returns the flags about the server, and the app, of a command that a server can do too.
     pub(crate) fn server(&self) -> Option<(&ServerArgs, &AppId)> {
         match self {
-            Self::Show(one) | Self::Remove(one) | Self::Put(PutArgs { one, .. }) => {
-                Some((&one.server, &one.app_id))
-            }
+            Self::Show(one)
+            | Self::Remove(one)
+            | Self::Put(PutArgs { one, .. })
+            | Self::Patch(PatchArgs { one, .. }) => Some((&one.server, &one.app_id)),
             _ => None,
         }
     }
@@ -210,12 +208,24 @@ pub async fn run(
         }
         DeviceCommand::Put(args) => {
             let OneArgs { app_id, client_id, .. } = &args.one;
-            let stored = device::put(&**index, app_id, client_id.clone(), args.draft()).await?;
+            let body = serde_json::to_string(&args.fields())?;
+            let draft: DeviceDraft<'_> = serde_json::from_str(&body)?;
+            let stored = device::put(&**index, app_id, client_id.clone(), draft).await?;
             for warning in &stored.warnings {
                 out.note(format_args!("warning: {warning}"));
             }
             let done = if stored.is_new { "registered" } else { "replaced" };
             out.result(format!("{client_id} {done}"), &stored)
+        }
+        DeviceCommand::Patch(args) => {
+            let OneArgs { app_id, client_id, .. } = &args.one;
+            let body = serde_json::to_string(&args.fields())?;
+            let draft: ProfileDraft<'_> = serde_json::from_str(&body)?;
+            let stored = device::patch(&**index, app_id, client_id.clone(), &draft).await?;
+            for warning in &stored.warnings {
+                out.note(format_args!("warning: {warning}"));
+            }
+            out.result(format!("{client_id} changed"), &stored)
         }
         DeviceCommand::Show(OneArgs { app_id, client_id, .. }) => {
             print(&device::show(&**index, &app_id, &client_id).await?, out)

@@ -26,6 +26,7 @@ pub(crate) struct Installation<'a> {
     pub(crate) engines: &'a EngineSettings,
     pub(crate) program: &'a str,
     pub(crate) device_keys: PathBuf,
+    pub(crate) seal_keys: PathBuf,
     pub(crate) data_dir: PathBuf,
     /// The files of passwords, each with its flag.
     pub(crate) secret_files: Vec<(String, PathBuf)>,
@@ -44,8 +45,15 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let DoctorSettings { mqtt, server, management, ops, mut secret_files, listeners, providers } =
         args.check()?;
-    let Installation { engines, program, device_keys, data_dir, secret_files: mut files, seal } =
-        installation;
+    let Installation {
+        engines,
+        program,
+        device_keys,
+        seal_keys,
+        data_dir,
+        secret_files: mut files,
+        seal,
+    } = installation;
     let trials = |seal| Ok(Trials { seal, providers: Providers::open(providers)? });
     let trials = seal.and_then(|seal| seal.map(trials).transpose());
     files.append(&mut secret_files);
@@ -53,6 +61,7 @@ pub(crate) async fn run(
         engines,
         program,
         device_keys,
+        seal_keys,
         data_dir,
         secret_files: files,
         mqtt,

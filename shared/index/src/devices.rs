@@ -6,7 +6,6 @@ use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use push_model::{
     app::AppKey,
-    custom::CustomId,
     device::{Carrier, Device, NoTarget, Target, TargetFields},
     ids::ClientId,
     profile::{DeviceWrite, ProfileChange},
@@ -17,7 +16,7 @@ use push_model::{
 };
 use push_store::IndexError;
 
-use crate::{AttributeSet, CountedSlice};
+use crate::{Absent, CountedSlice};
 
 /// Why a device was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,34 +35,6 @@ pub const REMOVED_APP_REFUSES: Duration = Duration::from_hours(6);
 
 /// Number of devices that [`Devices::known_targets`] looks up at a time.
 const KNOWN_TARGETS_PIECE: usize = 1024;
-
-/// What of a device is stored as absent, because there was no room for it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Absent {
-    /// Built-in attributes for whose values the app's dictionaries have no room.
-    pub attributes: AttributeSet,
-    /// Custom attributes for whose values the app's dictionaries have no room.
-    pub custom: Vec<CustomId>,
-    /// The number of topics that are new to the app, which has as many as it may have.
-    pub topics: usize,
-    /// The number of topics beyond [`MAX_TOPICS`](push_model::profile::MAX_TOPICS).
-    pub topics_beyond: usize,
-    /// True if the user has [`MAX_USER_DEVICES`](push_model::profile::MAX_USER_DEVICES) others.
-    pub user_id: bool,
-}
-
-impl Absent {
-    /// Returns true if everything is stored.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl From<AttributeSet> for Absent {
-    fn from(attributes: AttributeSet) -> Self {
-        Self { attributes, ..Self::default() }
-    }
-}
 
 /// Why the profile of a device was not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -317,7 +288,8 @@ pub trait Devices: Send + Sync {
     /// Counts the devices in the next slots of `range` that match, and those that are left after each criterion:
     /// in as many slots as the index can look at without delaying other callers. The records of devices
     /// are not read. A device counts for the transport in whose partition a broadcast would find it, and whenever
-    /// it registered.
+    /// it registered. The sample of the targeting is left to the caller
+    /// ([`count_audience`](crate::count_audience)).
     ///
     /// # Errors
     /// If the index did not answer.

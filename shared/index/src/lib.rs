@@ -12,6 +12,7 @@
 //! - No call reads or writes an unbounded amount: callers give a limit and ask again.
 //!
 //! The traits:
+//! - `absent`: [`Absent`]
 //! - `admin_keys`: [`AdminKeys`]
 //! - `apps`: [`Apps`], [`Pacing`] and [`SecretUses`]
 //! - `audience`: counting an audience with [`Devices`]
@@ -27,6 +28,7 @@
 //! The engines are [`redis`] and [`sqlite`], over [`push_store`]. They share `serials` (numbers of
 //! registrations).
 
+mod absent;
 mod admin_keys;
 mod apps;
 mod audience;
@@ -43,14 +45,15 @@ mod usage;
 mod users;
 
 pub use self::{
+    absent::Absent,
     admin_keys::{AdminKeyAdded, AdminKeys},
     apps::{Apps, Pacing, SecretUses},
     audience::{CountedSlice, count_audience},
     audit::AuditTrail,
     components::Components,
     devices::{
-        Absent, CarrierExtent, Devices, PatchRefused, Put, PutRefused, REMOVED_APP_REFUSES,
-        Scanned, Selection,
+        CarrierExtent, Devices, PatchRefused, Put, PutRefused, REMOVED_APP_REFUSES, Scanned,
+        Selection,
     },
     dictionaries::{
         AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,

@@ -50,6 +50,10 @@ pub enum Action {
     AccountSet,
     /// An account at a provider was removed.
     AccountRemoved,
+    /// An attribute of an app's own was declared.
+    AttributeAdded,
+    /// An attribute of an app's own was removed.
+    AttributeRemoved,
     /// The accounts were sealed with the newest key.
     AccountsResealed,
     /// The first key that seals accounts was made.
@@ -66,6 +70,8 @@ pub enum Action {
     DeviceStored,
     /// A device was removed with a key of the admin API.
     DeviceRemoved,
+    /// All devices of a user were removed by an operator.
+    UserRemoved,
     /// A key of the admin API was made.
     AdminKeyAdded,
     /// A key of the admin API was revoked.
@@ -92,6 +98,8 @@ impl Action {
             Self::DeviceKeyRotated => "device_key_rotated",
             Self::AccountSet => "account_set",
             Self::AccountRemoved => "account_removed",
+            Self::AttributeAdded => "attribute_added",
+            Self::AttributeRemoved => "attribute_removed",
             Self::AccountsResealed => "accounts_resealed",
             Self::SealKeyMade => "seal_key_made",
             Self::SealKeyRotated => "seal_key_rotated",
@@ -99,6 +107,7 @@ impl Action {
             Self::DeadLettersReplayed => "dead_letters_replayed",
             Self::DeadLettersDropped => "dead_letters_dropped",
             Self::DeviceStored => "device_stored",
+            Self::UserRemoved => "user_removed",
             Self::DeviceRemoved => "device_removed",
             Self::AdminKeyAdded => "admin_key_added",
             Self::AdminKeyRevoked => "admin_key_revoked",

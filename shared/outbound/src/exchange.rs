@@ -1,7 +1,7 @@
 //! What is known of a request after it was handed over: it was answered, it was certainly not
 //! processed, or it may have been.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -29,8 +29,9 @@ pub enum Exchange {
     Unanswered(Unanswered),
 }
 
-/// The answer of a server.
-#[derive(Debug, Clone)]
+/// The answer of a server. Its `Debug` form shows only the length of the body, which may hold a token or repeat a
+/// request.
+#[derive(Clone)]
 pub struct Answer {
     /// The status. A redirect is not followed.
     pub status: StatusCode,
@@ -40,6 +41,16 @@ pub struct Answer {
     pub body: Bytes,
     /// False if the body is longer than [`BODY_BYTES`], or ended early.
     pub whole: bool,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("status", &self.status)
+            .field("body_bytes", &self.body.len())
+            .field("whole", &self.whole)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The reasons why a request was certainly not processed.

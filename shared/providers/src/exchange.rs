@@ -36,8 +36,9 @@ pub enum Destination {
     Outside(String),
 }
 
-/// The answer of a provider.
-#[derive(Debug, Clone, Copy)]
+/// The answer of a provider. Its `Debug` form shows only the length of the body, which may hold a token or repeat a
+/// request.
+#[derive(Clone, Copy)]
 pub struct Answer<'a> {
     /// The status.
     pub status: StatusCode,
@@ -72,6 +73,16 @@ impl fmt::Debug for Request {
         f.debug_struct("Request")
             .field("to", &self.to)
             .field("method", &self.method)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("status", &self.status)
+            .field("body_bytes", &self.body.len())
+            .field("at", &self.at)
             .finish_non_exhaustive()
     }
 }

@@ -104,6 +104,15 @@ suite! {
             reports_of_gone_devices_are_counted_within_a_window,
             removals_are_stopped_once_whoever_asks_and_for_their_app_alone,
             what_is_known_of_an_apps_gone_devices_goes_with_it;
+        profiles:
+            what_a_registration_does_not_name_stays,
+            a_patch_changes_registered_devices_only,
+            a_device_gets_no_101st_topic_and_loses_none_for_it,
+            what_finds_no_room_is_absent_and_keeps_no_device_from_registering,
+            a_later_attribute_of_a_removed_ones_name_has_none_of_its_values,
+            a_user_has_at_most_a_hundred_devices,
+            a_device_that_changes_its_user_is_no_device_of_the_former_one,
+            changes_that_come_together_lose_nothing_of_each_other;
         registrations:
             registrations_that_come_together_are_answered_each_for_itself;
     }
@@ -121,6 +130,10 @@ suite! {
             an_audience_of_many_slices_is_counted_whole,
             an_app_without_devices_has_nothing_to_scan,
             devices_that_stay_are_seen_once_while_others_come_and_go;
+        filters:
+            samples_that_meet_share_the_devices_out,
+            a_topic_reaches_its_devices_however_many_they_are,
+            a_filter_with_as_many_tests_as_it_may_have_is_evaluated;
         model:
             every_engine_answers_like_the_model;
     }
@@ -166,6 +179,8 @@ suite! {
         lists:
             messages_are_listed_newest_first_without_gap_or_repeat_while_others_begin,
             a_loud_app_hides_no_message_of_a_quiet_one,
+            messages_are_listed_in_order_however_they_are_spread_over_the_store,
+            a_message_with_devices_to_be_tried_again_is_listed_with_its_counts,
             a_message_is_listed_once_whatever_becomes_of_it,
             a_page_of_one_state_is_bounded_and_goes_on,
             an_early_recall_is_listed_when_a_worker_begins_the_message,

@@ -7,7 +7,6 @@ use push_model::{
     custom::Declarations,
     device::{ProfileWarning, ShownDevice},
     ids::ClientId,
-    profile::{MAX_TOPICS, MAX_USER_DEVICES},
 };
 use serde::Serialize;
 
@@ -80,41 +79,6 @@ fn undeclared(name: &str, declared: &Declarations) -> String {
 
 /// Returns the names of the parts for which the app's dictionaries have no room.
 pub(super) fn without_room(absent: &Absent, declared: &Declarations) -> Vec<String> {
-    let built_in = absent.attributes.iter().map(|attribute| attribute.name().to_owned());
-    let own = absent.custom.iter().filter_map(|id| declared.by_id(*id));
-    let own = own.map(|declared| format!("attributes.{}", declared.name));
     let topics = (absent.topics > 0).then(|| "topics".to_owned());
-    built_in.chain(own).chain(topics).collect()
-}
-
-/// Returns what to say of the parts that are not stored.
-pub(super) fn absent_warnings(absent: &Absent, declared: &Declarations) -> Vec<String> {
-    let Absent { topics, topics_beyond, user_id, .. } = absent;
-    let without_room = without_room(&Absent { topics: 0, ..absent.clone() }, declared);
-    let mut warnings: Vec<_> = without_room
-        .iter()
-        .map(|name| {
-            format!(
-                "{name} is stored as absent: the devices of this app have too many different values \
-                 of it"
-            )
-        })
-        .collect();
-    if *topics > 0 {
-        warnings.push(format!(
-            "topics: {topics} of them are left out, because the devices of this app have as many \
-             different topics as they may have"
-        ));
-    }
-    if *topics_beyond > 0 {
-        warnings.push(format!(
-            "topics: {topics_beyond} of them are left out: a device has at most {MAX_TOPICS}"
-        ));
-    }
-    if *user_id {
-        warnings.push(format!(
-            "user_id is stored as absent: a user has at most {MAX_USER_DEVICES} devices"
-        ));
-    }
-    warnings
+    absent.attribute_names(declared).into_iter().chain(topics).collect()
 }

@@ -43,7 +43,7 @@ use ring::rand::SystemRandom;
 
 pub(super) use self::caller::{CALL_COUNTERS, DEVICE_CALLS};
 use self::{
-    answers::{Registered, Removed, absent_warnings, profile_warnings, shortened, without_room},
+    answers::{Registered, Removed, profile_warnings, shortened, without_room},
     caller::DeviceCaller,
 };
 use super::{full_dictionaries::FullDictionaries, media_type::JSON, other_call::success};
@@ -178,7 +178,7 @@ impl DeviceHandler {
         if !absent.is_empty() {
             self.note_absent(&app.id, &absent, declared);
         }
-        warnings.extend(absent_warnings(&absent, declared));
+        warnings.extend(absent.warnings(declared));
         device.profile = stored_profile(&change, &absent);
         for attribute in absent.attributes.iter() {
             device.attributes.unset(attribute);
@@ -294,8 +294,7 @@ fn check_client_id(given: Option<&str>, client: &ClientId) -> Result<(), Rejecti
 fn refuse_left_out(warnings: &[String], change: &ProfileChange) -> Result<(), Rejection> {
     let (_, topics_beyond) = change.apply(&Profile::default());
     let beyond = Absent { topics_beyond, ..Absent::default() };
-    let warnings =
-        warnings.iter().cloned().chain(absent_warnings(&beyond, &Declarations::default()));
+    let warnings = warnings.iter().cloned().chain(beyond.warnings(&Declarations::default()));
     let warnings = shortened(warnings.collect());
     if warnings.is_empty() { Ok(()) } else { Err(Rejection::Illegal(warnings.join(", and "))) }
 }

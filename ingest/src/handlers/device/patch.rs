@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{
     DEVICE, DeviceHandler, NO_USER,
-    answers::{Patched, absent_warnings, profile_warnings, shortened},
+    answers::{Patched, profile_warnings, shortened},
     check_client_id, refuse_left_out,
 };
 use crate::{
@@ -115,7 +115,7 @@ impl DeviceHandler {
                 if !absent.is_empty() {
                     self.note_absent(&app.id, absent, declared);
                 }
-                warnings.extend(absent_warnings(absent, declared));
+                warnings.extend(absent.warnings(declared));
                 Ok(Patched { client_id, warnings: shortened(warnings) })
             }
             Some(Err(PatchRefused::Unknown)) => Err(Rejection::Unknown(DEVICE)),

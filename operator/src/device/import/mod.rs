@@ -36,7 +36,7 @@ use self::{
     sort_buffer::{MAX_LINE, SortBuffer},
     store::{ImportCounts, Importer},
 };
-use super::find_app_in_service;
+use super::{find_app_in_service, view};
 use crate::{
     app::check_in_service,
     input::{LineReader, NotedLine},
@@ -97,10 +97,11 @@ pub async fn import(
     let app = AppKey::from(&record);
     let started = Instant::now();
     let memory = memory.clamp(MIN_MEMORY, MAX_MEMORY);
+    let declared = view::declared(&record);
     let (give_back, empty) = mpsc::channel(BUFFERS);
     let (full, mut filled) = mpsc::channel(BUFFERS);
     for _ in 0..BUFFERS {
-        give_back.send(SortBuffer::with_capacity(memory / BUFFERS)).await?;
+        give_back.send(SortBuffer::new(memory / BUFFERS, &declared)).await?;
     }
     let order = {
         let index = index.clone();

@@ -45,7 +45,7 @@ mod tests {
         let (give_back, empty) = mpsc::channel(64);
         let (full, mut filled) = mpsc::channel(64);
         for _ in 0..64 {
-            give_back.try_send(SortBuffer::with_capacity(MAX_MEMORY)).unwrap();
+            give_back.try_send(SortBuffer::new(MAX_MEMORY, &std::sync::Arc::default())).unwrap();
         }
         let order = |client: &ClientId| client.as_str().as_bytes()[0].into();
         read(LineReader::new(input.as_bytes(), MAX_LINE), order, empty, &full).unwrap();

@@ -6,12 +6,14 @@
 //! buffers of a million; buffers of three million took a tenth less time than buffers of half that
 //! size. So a device is packed into 32 bytes and its texts, a third of what it takes unpacked.
 
-use std::{fmt::Display, io};
+use std::{collections::HashMap, fmt::Display, io, sync::Arc};
 
 use push_model::{
     attributes::{Attribute, Attributes},
+    custom::Declarations,
     device::{CheckedDevice, Device, DeviceDraft, TransportKind},
     ids::{BadId, ClientId},
+    profile::{DeviceWrite, Profile, ProfileChange},
 };
 use push_providers::by_kind::stored_device;
 use ring::rand::SystemRandom;
@@ -59,6 +61,11 @@ pub(super) struct SortBuffer {
     devices: Vec<PackedDevice>,
     texts: String,
     values: InternedValues,
+    /// What lines change of their devices' profiles, by line. Most lines of most apps change nothing.
+    profiles: HashMap<u32, ProfileChange>,
+    /// About what the profiles take, in bytes.
+    profile_bytes: usize,
+    declared: Arc<Declarations>,
     /// Lines of the input before those of this buffer.
     lines_before: u64,
     lines: u32,
@@ -71,13 +78,16 @@ pub(super) struct SortBuffer {
 }
 
 impl SortBuffer {
-    /// Makes an empty buffer for about `capacity` bytes.
-    pub(super) fn with_capacity(capacity: usize) -> Self {
+    /// Makes an empty buffer for about `capacity` bytes, for devices of an app that declares these attributes.
+    pub(super) fn new(capacity: usize, declared: &Arc<Declarations>) -> Self {
         Self {
             capacity,
             devices: Vec::new(),
             texts: String::new(),
             values: InternedValues::default(),
+            profiles: HashMap::new(),
+            profile_bytes: 0,
+            declared: Arc::clone(declared),
             lines_before: 0,
             lines: 0,
             random: SystemRandom::new(),
@@ -120,12 +130,15 @@ impl SortBuffer {
         self.devices.clear();
         self.texts.clear();
         self.values.clear();
+        self.profiles.clear();
+        self.profile_bytes = 0;
         (self.lines, self.input_bytes) = (0, 0);
         (self.rejected, self.warnings) = (NotedLines::default(), NotedLines::default());
     }
 
     fn has_room(&self) -> bool {
-        self.devices.len() * size_of::<PackedDevice>() + self.texts.len() < self.capacity
+        let packed = self.devices.len() * size_of::<PackedDevice>();
+        packed + self.texts.len() + self.profile_bytes < self.capacity
             && self.lines < BUFFER_LINES
             && self.values.count() < BUFFER_VALUES
     }
@@ -159,6 +172,7 @@ impl SortBuffer {
         let client_id = draft.client_id.take().ok_or("client_id is missing")?;
         let client_id: ClientId =
             client_id.parse().map_err(|problem| format!("client_id {problem}"))?;
+        let profile = draft.check_profile(&self.declared).map_err(|bad| bad.to_string())?;
         let mut values = [0; Attribute::COUNT];
         let normalise = |attribute: Attribute, text: &str| {
             let (number, value) = self.values.intern(attribute, text)?;
@@ -168,8 +182,14 @@ impl SortBuffer {
         let CheckedDevice { device, warnings } =
             draft.check_with(client_id, normalise).map_err(|bad| bad.to_string())?;
         let device = stored_device(device, &self.random).map_err(|bad| bad.to_string())?;
-        for warning in warnings {
-            self.warnings.add(self.lines_before + u64::from(self.lines), warning.to_string());
+        let warnings = warnings.iter().map(ToString::to_string);
+        for warning in warnings.chain(profile.warnings.iter().map(ToString::to_string)) {
+            self.warnings.add(self.lines_before + u64::from(self.lines), warning);
+        }
+        if !profile.change.keeps_all() {
+            // Parsed, a profile takes several times its text.
+            self.profile_bytes += size_of::<(u32, ProfileChange)>() + 4 * line.len();
+            self.profiles.insert(self.lines, profile.change);
         }
         let (id, token) = (device.client_id.as_str(), device.token.as_deref().unwrap_or_default());
         // Cannot fail: the lengths of lines and buffers are far below the bounds of these types.
@@ -214,27 +234,29 @@ impl SortBuffer {
         self.lines_before + u64::from(device.line)
     }
 
-    pub(super) fn unpack(&self, devices: &[PackedDevice]) -> Result<Vec<Device>, BadId> {
+    pub(super) fn unpack(&self, devices: &[PackedDevice]) -> Result<Vec<DeviceWrite>, BadId> {
         devices.iter().map(|device| self.unpack_one(device)).collect()
     }
 
-    fn unpack_one(&self, device: &PackedDevice) -> Result<Device, BadId> {
-        let text = self.texts.get(device.text_offset as usize..).unwrap_or_default();
-        let (client_id, rest) = text.split_at_checked(device.id_len.into()).unwrap_or_default();
-        let token = rest.get(..device.token_len.into()).unwrap_or_default();
+    fn unpack_one(&self, packed: &PackedDevice) -> Result<DeviceWrite, BadId> {
+        let text = self.texts.get(packed.text_offset as usize..).unwrap_or_default();
+        let (client_id, rest) = text.split_at_checked(packed.id_len.into()).unwrap_or_default();
+        let token = rest.get(..packed.token_len.into()).unwrap_or_default();
         let mut attributes = Attributes::default();
-        for (attribute, number) in Attribute::ALL.into_iter().zip(device.values) {
+        for (attribute, number) in Attribute::ALL.into_iter().zip(packed.values) {
             if let Some(value) = self.values.get(number) {
                 attributes.set_normalised(attribute, value);
             }
         }
-        Ok(Device {
+        let device = Device {
             client_id: client_id.parse()?,
             attributes,
-            transport: device.transport,
+            transport: packed.transport,
             token: (!token.is_empty()).then(|| token.into()),
-            profile: push_model::profile::Profile::default(),
-        })
+            profile: Profile::default(),
+        };
+        let change = self.profiles.get(&packed.line).cloned().unwrap_or_default();
+        Ok(DeviceWrite { device, change })
     }
 }
 
@@ -247,7 +269,7 @@ mod tests {
     /// Returns the devices of an input that a buffer holds, and true if there may be more.
     fn filled(lines: usize, line: impl Fn(usize) -> String) -> (usize, bool) {
         let input: String = (0..lines).map(line).collect();
-        let mut buffer = SortBuffer::with_capacity(CAPACITY);
+        let mut buffer = SortBuffer::new(CAPACITY, &Arc::default());
         let more = buffer
             .fill(&mut LineReader::new(input.as_bytes(), MAX_LINE), 0, usize::MAX, |_| 0)
             .unwrap();

@@ -6,6 +6,7 @@ use futures::future;
 use push_index::{Index, Put, PutRefused};
 use push_model::{
     app::{App, AppKey},
+    custom::Declarations,
     time::UnixMillis,
 };
 
@@ -13,7 +14,7 @@ use super::{
     ImportProgress,
     sort_buffer::{PackedDevice, SortBuffer},
 };
-use crate::{device::no_room, input::NotedLines};
+use crate::input::NotedLines;
 
 /// Parts of a buffer that are stored concurrently.
 const SEGMENTS: usize = 8;
@@ -36,10 +37,10 @@ impl ImportCounts {
         self.created + self.updated
     }
 
-    fn add_stored(&mut self, put: Put, line: u64) {
+    fn add_stored(&mut self, put: Put, line: u64, declared: &Declarations) {
         *(if put.is_new() { &mut self.created } else { &mut self.updated }) += 1;
-        for attribute in put.absent().attributes.iter() {
-            self.warnings.add(line, no_room(attribute));
+        for warning in put.absent().warnings(declared) {
+            self.warnings.add(line, warning);
         }
     }
 
@@ -91,13 +92,13 @@ impl Importer<'_> {
         let mut counts = ImportCounts::default();
         for packed in segment.chunks(REQUEST_DEVICES) {
             let devices = buffer.unpack(packed)?;
-            let results = self.index.put_devices(self.app, &devices, UnixMillis::now()).await?;
-            for (result, (packed, device)) in results.into_iter().zip(packed.iter().zip(&devices)) {
+            let results = self.index.write_devices(self.app, &devices, UnixMillis::now()).await?;
+            for (result, (packed, write)) in results.into_iter().zip(packed.iter().zip(&devices)) {
                 let line = buffer.line_of(packed);
                 match result {
                     Ok(put) => {
-                        counts.add_stored(put, line);
-                        let account = self.record.check_account(device.transport);
+                        counts.add_stored(put, line, &self.record.attributes);
+                        let account = self.record.check_account(write.device.transport);
                         counts.without_account += u64::from(account.is_err());
                     }
                     Err(gone @ PutRefused::AppRemoved) => return Err(gone.into()),

@@ -1,4 +1,4 @@
-//! Access to the files of the embedded engines, and to the keys that sign the logins of devices.
+//! Access to the files of the embedded engines, and to the keys that sign the logins of devices and that seal accounts.
 
 use std::{
     fs,
@@ -56,9 +56,26 @@ fn not_seen(path: &Path, error: &io::Error) -> Finding {
     Finding::warning(SUBJECT, detail, "run doctor as the user of the service")
 }
 
-/// Returns a finding for the key file, if there is one. A group may read it: that is how `ingest` under
-/// another user gets the keys.
+/// Returns a finding for the file of device keys, if there is one. A group may read it: that is how `ingest`
+/// under another user gets the keys.
 pub(in crate::doctor) fn judge_device_keys(path: &Path) -> Option<Finding> {
+    let risk = "who can log in as any device then";
+    let remedy = "as its owner, run chmod 600 on it, and pushctl key rotate --lead 0s --overlap \
+                    0s if it may have been read";
+    judge_keys(path, risk, remedy)
+}
+
+/// Returns a finding for the file of seal keys, if there is one. A group may read it: that is how workers and
+/// consoles under other users get the keys.
+pub(in crate::doctor) fn judge_seal_keys(path: &Path) -> Option<Finding> {
+    let risk = "who can unseal the accounts of a copy of the index then";
+    let remedy = "as its owner, run chmod 600 on it. If it may have been read, rotate the seal keys, and \
+                  replace the credentials at the providers if a copy of the index may have been read as well";
+    judge_keys(path, risk, remedy)
+}
+
+/// Judges a file of keys; `risk` continues "other users, …".
+fn judge_keys(path: &Path, risk: &str, remedy: &str) -> Option<Finding> {
     const ANY: u32 = 0o007;
     const GROUP: u32 = 0o070;
     let file = path.display();
@@ -68,11 +85,7 @@ pub(in crate::doctor) fn judge_device_keys(path: &Path) -> Option<Finding> {
         Err(error) => return Some(not_seen(path, &error)),
     };
     Some(if mode & ANY != 0 {
-        let detail = format!(
-            "{file} can be read or replaced by other users, who can log in as any device then"
-        );
-        let remedy = "as its owner, run chmod 600 on it, and pushctl key rotate --lead 0s --overlap \
-                    0s if it may have been read";
+        let detail = format!("{file} can be read or replaced by other users, {risk}");
         Finding::warning(SUBJECT, detail, remedy)
     } else if mode & GROUP != 0 {
         Finding::ok(SUBJECT, format!("{file} is readable for its group"))
@@ -166,13 +179,16 @@ mod tests {
     }
 
     #[test]
-    fn device_keys_that_other_users_can_read_are_a_warning_that_says_what_to_do() {
+    fn keys_that_other_users_can_read_are_a_warning_that_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("device-keys.json");
-        assert!(judge_device_keys(&path).is_none(), "there are none");
+        let path = dir.path().join("keys.json");
         let (ok, warning) = (Level::Ok, Level::Warning);
         let modes = [(0o600, ok), (0o640, ok), (0o644, warning), (0o602, warning)];
-        judge_each(&path, judge_device_keys, modes);
+        for judge in [judge_device_keys, judge_seal_keys] {
+            assert!(judge(&path).is_none(), "there are none");
+            judge_each(&path, judge, modes);
+            fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@
 use push_model::{
     app::App,
     device::{CheckedDevice, Device, DeviceDraft},
+    profile::Profile,
     registration::{Serial, Stamp},
     time::UnixMillis,
     transfer::Registration,
@@ -92,8 +93,17 @@ pub(super) struct Tail {
 struct Line<'a> {
     #[serde(flatten)]
     device: &'a Device,
+    #[serde(skip_serializing_if = "Profile::is_empty")]
+    profile: &'a Profile,
     #[serde(flatten)]
     stamp: StampLine,
+}
+
+/// The profile of a line. Its attributes have the ids that the app's record in the head has.
+#[derive(Deserialize)]
+struct ProfileLine {
+    #[serde(default)]
+    profile: Profile,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -113,7 +123,7 @@ pub(super) fn write_device(
     let Stamp { registered_at, serial, renewed_at } = *stamp;
     let renewed_at = (renewed_at != registered_at).then_some(renewed_at);
     let stamp = StampLine { registered_at, serial: serial.get(), renewed_at };
-    serde_json::to_writer(&mut *block, &Line { device, stamp })?;
+    serde_json::to_writer(&mut *block, &Line { device, profile: &device.profile, stamp })?;
     block.push(b'\n');
     Ok(())
 }
@@ -130,7 +140,9 @@ fn read_device(line: &str) -> Option<Registration> {
     let stamp = Stamp { registered_at, serial, renewed_at: renewed_at.unwrap_or(registered_at) };
     let mut draft: DeviceDraft<'_> = serde_json::from_str(line).ok()?;
     let client_id = draft.client_id.take()?.parse().ok()?;
-    let CheckedDevice { device, warnings } = draft.check(client_id).ok()?;
-    let is_storable = registered_at.max(stamp.renewed_at).0 < LAST_TIME;
+    let CheckedDevice { mut device, warnings } = draft.check(client_id).ok()?;
+    device.profile = serde_json::from_str::<ProfileLine>(line).ok()?.profile;
+    let is_storable =
+        registered_at.max(stamp.renewed_at).0 < LAST_TIME && device.profile.is_storable();
     (is_storable && warnings.is_empty()).then_some(Registration { device, stamp })
 }

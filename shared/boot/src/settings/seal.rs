@@ -53,10 +53,9 @@ impl SealSettings {
     /// # Errors
     /// If there is one, and it cannot be read or holds no keys.
     pub fn open_if_there(&self, data_dir: &Path) -> Result<Option<Arc<SealFile>>, KeyFileError> {
-        let in_directory = data_dir.join(SEAL_FILE);
         match &self.seal_key {
-            None if in_directory.exists() => SealFile::open(&in_directory).map(Arc::new).map(Some),
-            _ => self.open(),
+            None if !self.key_file_in(data_dir).exists() => Ok(None),
+            _ => SealFile::open(&self.key_file_in(data_dir)).map(Arc::new).map(Some),
         }
     }
 
@@ -67,8 +66,13 @@ impl SealSettings {
     pub fn open_or_create_in(&self, data_dir: &Path) -> Result<Arc<SealFile>, KeyFileError> {
         match &self.seal_key {
             Some(path) => SealFile::open(path),
-            None => SealFile::open_or_create(&data_dir.join(SEAL_FILE), UnixMillis::now()),
+            None => SealFile::open_or_create(&self.key_file_in(data_dir), UnixMillis::now()),
         }
         .map(Arc::new)
+    }
+
+    /// Returns the path of the file that is set, or else of the one in the data directory.
+    pub fn key_file_in(&self, data_dir: &Path) -> PathBuf {
+        self.seal_key.clone().unwrap_or_else(|| data_dir.join(SEAL_FILE))
     }
 }

@@ -11,12 +11,16 @@
 use async_trait::async_trait;
 use push_store::{
     IndexError,
-    redis::{connection::reply, keys::DictionaryKeys},
+    redis::{
+        connection::reply,
+        keys::{DictionaryKeys, column_name},
+    },
 };
 
 use push_model::{
     app::{App, AppKey},
     attributes::Attribute,
+    filter::Column,
     ids::AppId,
     secret::Secret,
     time::UnixMillis,
@@ -60,11 +64,19 @@ pub(super) fn wrong_generation() -> IndexError {
 
 impl RedisIndex {
     /// Removes the devices of one shard, step by step. A step that failed can be done again.
-    async fn remove_shard(&self, app: &AppKey, shard: u32) -> Result<(), IndexError> {
+    async fn remove_shard(
+        &self,
+        app: &AppKey,
+        shard: u32,
+        others: &[Column],
+    ) -> Result<(), IndexError> {
         let keys = self.keys.shard(app, shard);
         loop {
             let mut step = self.scripts.remove_shard.call(&[keys.base()]);
             step.arg(REMOVE_STEP).arg(REMOVED_APP_REFUSES.as_secs());
+            for column in others.iter().filter(|column| **column != Column::Topic) {
+                step.arg(column_name(*column));
+            }
             if reply::number(step.run(&self.bulk).await?)? == Some(1) {
                 return Ok(());
             }
@@ -126,8 +138,13 @@ impl RedisIndex {
 
     /// Lets the dictionaries expire, but not immediately: a scan that has read a device may still look
     /// up the values of its codes.
-    async fn expire_dictionaries(&self, app: &AppKey) -> Result<(), IndexError> {
-        let dictionaries = Attribute::ALL.map(|attribute| self.keys.dictionary(app, attribute));
+    async fn expire_dictionaries(
+        &self,
+        app: &AppKey,
+        others: &[Column],
+    ) -> Result<(), IndexError> {
+        let columns = Attribute::ALL.map(Column::BuiltIn).into_iter().chain(others.iter().copied());
+        let dictionaries: Vec<_> = columns.map(|column| self.keys.dictionary(app, column)).collect();
         let state = self.keys.dictionary_state(app);
         for key in dictionaries.iter().flat_map(DictionaryKeys::all).chain([&*state]) {
             let mut expire = redis::cmd("EXPIRE");
@@ -189,10 +206,14 @@ impl Apps for RedisIndex {
         forget.arg(self.keys.secret_uses(&key)).arg(self.keys.usage(&key));
         forget.arg(self.keys.removed_devices(&key)).arg(self.keys.gone_reports(&key));
         self.quick.command(&forget).await?;
+        // No column is added any more.
+        let others = self.other_columns(&key).await?;
         for shard in 0..SHARDS {
-            self.remove_shard(&key, shard).await?;
+            self.remove_shard(&key, shard, &others).await?;
         }
-        self.expire_dictionaries(&key).await?;
+        // After the devices: a registration that adds one from now on is refused, and takes it away again.
+        self.remove_users(&key).await?;
+        self.expire_dictionaries(&key, &others).await?;
         // Again, because removing the shards may have taken so long that the first mark expired.
         self.close_dictionaries(&key).await?;
         let mut remove = self.scripts.remove_app.call(&[&self.keys.apps()]);

@@ -11,6 +11,10 @@
 //! have only the low plane: few attributes have more than 255 values, and reading the columns is
 //! nearly all that targeting costs. One more column, of one plane, has the carriers
 //! ([`carrier_byte`]).
+//!
+//! The planes of a custom attribute only reach as far as devices have values of it; missing bytes are 0. Topics are no
+//! column, because a device has any number of them: each topic has a list of the slots of a segment whose devices
+//! have it ([`members_mask`]).
 
 use push_model::{
     device::{Carrier, TransportKind},
@@ -68,6 +72,47 @@ pub(super) const CHANGE_LEN: usize = 2 + TIME_LEN;
 /// The bit of a record's byte of flags that says that there is a change of carrier. The lowest four bits are the
 /// carrier's code.
 pub(super) const HAS_CHANGE: u8 = 0x40;
+
+/// The bit of a record's byte of flags that says that there is a profile.
+pub(super) const HAS_PROFILE: u8 = 0x20;
+
+/// Bytes of the number before a bitmap of the devices that have a topic, which says how many they are.
+const MEMBERS_COUNT_LEN: usize = 3;
+
+/// Returns a byte for each slot of a segment from `from` to before `to`: 1 if its device is among these members of a
+/// topic. Empty if none is. The members are their slots as big-endian numbers of two bytes, in order; or, where that is
+/// longer, a bitmap behind their number. The length of a bitmap is odd.
+pub(super) fn members_mask(mask: &mut Vec<u8>, members: &[u8], from: u32, to: u32) {
+    let width = to.saturating_sub(from) as usize;
+    if members.is_empty() {
+        return;
+    }
+    mask.resize(width, 0);
+    if members.len() % 2 == 0 {
+        for slot in members.as_chunks::<2>().0 {
+            let slot = u32::from(u16::from_be_bytes(*slot));
+            if let Some(byte) = slot.checked_sub(from).and_then(|at| mask.get_mut(at as usize)) {
+                *byte = 1;
+            }
+        }
+    } else {
+        let bits = members.get(MEMBERS_COUNT_LEN..).unwrap_or_default();
+        for (byte, slot) in mask.iter_mut().zip(from..) {
+            let eight = bits.get((slot / 8) as usize).copied().unwrap_or_default();
+            *byte |= eight >> (7 - slot % 8) & 1;
+        }
+    }
+}
+
+/// Hash values of user ids, each with a key of its own for its users.
+pub(super) const USER_HASHES: u16 = 256;
+
+/// The hash of a user id, which says under which key its devices are. Cryptographic, because user ids come from
+/// clients and must not be able to fill one key on purpose.
+pub(super) fn user_hash(user: &str) -> u8 {
+    let digest: [u8; 32] = Sha256::digest(user).into();
+    digest[0]
+}
 
 /// Returns what the carrier column stores for a device: the lowest four bits are the code, and
 /// one, of the carrier in whose partitions it is, the highest four those of the one before, or 0
@@ -143,6 +188,7 @@ pub(super) fn constants_lua() -> String {
     format!(
         "local CHUNK, SEGMENT, LOAD, MAX_SLOTS, TAG, TIME, ATTRIBUTES = \
          {CHUNK_SLOTS}, {SEGMENT_SLOTS}, {BUCKET_LOAD}, {MAX_SLOTS}, {TAG_LEN}, {TIME_LEN}, {}\n\
+         local HAS_PROFILE, COUNT_FORMAT = {HAS_PROFILE}, '>I{MEMBERS_COUNT_LEN}'\n\
          local EPOCH, CHANGE, HAS_CHANGE, CHANGE_KEPT, CHANGES_JOINED = \
          {}, {CHANGE_LEN}, {HAS_CHANGE}, {}, {}\n\
          local LAYOUT, OTHER_LAYOUT = '{LAYOUT}', {OTHER_LAYOUT:?}\n\
@@ -190,6 +236,29 @@ mod tests {
             assert_eq!(runs.len(), each.len(), "a bucket of {buckets} is not in one run");
             assert_eq!(each.len(), buckets as usize, "a bucket of {buckets} is empty");
         }
+    }
+
+    #[test]
+    fn members_are_read_from_a_list_and_from_a_bitmap() {
+        let list = [[0, 0], [0, 9], [0x20, 1]].concat();
+        let mut bits = vec![0; MEMBERS_COUNT_LEN + SEGMENT_SLOTS as usize / 8];
+        assert_eq!(bits.len() % 2, 1);
+        for slot in [0, 9, 0x2001] {
+            bits[MEMBERS_COUNT_LEN + slot / 8] |= 0x80 >> (slot % 8);
+        }
+        for members in [&list, &bits] {
+            let masked = |from, to| {
+                let mut mask = Vec::new();
+                members_mask(&mut mask, members, from, to);
+                mask
+            };
+            assert_eq!(masked(0, 10), [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+            assert_eq!(masked(9, 11), [1, 0]);
+            assert_eq!(masked(0x2000, 0x2003), [0, 1, 0]);
+        }
+        let mut none = Vec::new();
+        members_mask(&mut none, &[], 0, 9);
+        assert!(none.is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! - `apps`, `dictionary`, `pacing`, `secret_uses`, `usage`: what is kept of an app beside its devices.
 //! - `audit`: the audit trail. `components`: running programs. `gone`: devices that providers reported as gone.
 //! - `transfer`: apps that come from another store.
-//! - `devices`: registering, finding and scanning devices.
+//! - `devices`: registering, finding and scanning devices. `users`: the devices of users.
 //! - `cache_hits`: how often caches helped.
 
 mod admin_keys;
@@ -32,8 +32,12 @@ mod scripts;
 mod secret_uses;
 mod transfer;
 mod usage;
+mod users;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use push_store::{
     Finding, IndexError, Resources, Store, TakesWrites,
@@ -52,7 +56,7 @@ use self::{
     dictionary::{DictionaryCache, dictionary_cache},
     scripts::Scripts,
 };
-use super::serials::Serials;
+use super::{MAX_APP_TOPICS, serials::Serials};
 
 /// The index in Redis.
 pub struct RedisIndex {
@@ -73,6 +77,8 @@ pub struct RedisIndex {
     /// Coalesces registrations of a few devices.
     registrations: Registrations,
     serials: Serials,
+    /// The most topics that an app may have.
+    most_topics: AtomicUsize,
 }
 
 /// The connections and caches of a group of coalesced calls: a group outlives the call that started
@@ -121,6 +127,7 @@ impl RedisIndex {
             lookups: lookups(context.clone(), keys.clone()),
             registrations: registrations(context.clone(), keys, Arc::clone(&bulk)),
             serials: Serials::new(),
+            most_topics: AtomicUsize::new(MAX_APP_TOPICS),
             bulk,
             context,
         }

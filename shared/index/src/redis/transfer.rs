@@ -51,8 +51,8 @@ impl Transfer for RedisIndex {
         app: &AppKey,
         devices: &[Registration],
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
-        let registered = devices.iter().map(|known| (&known.device, known.stamp));
-        self.register_many(app, registered.collect()).await
+        let registered = devices.iter().map(|known| (known.device.clone().into(), known.stamp));
+        self.register_many(app, &registered.collect::<Vec<_>>()).await
     }
 
     async fn removed_apps(&self, app: &AppId) -> Result<u64, IndexError> {

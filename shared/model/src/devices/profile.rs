@@ -5,8 +5,11 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
-    custom::CustomId,
+    attributes::Attribute,
+    custom::{CustomId, MAX_CUSTOM_ATTRIBUTES},
     device::Device,
     ids::{Topic, UserId},
 };
@@ -17,18 +20,32 @@ pub const MAX_TOPICS: usize = 100;
 /// The most devices of a user.
 pub const MAX_USER_DEVICES: usize = 100;
 
-/// The profile of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// The profile of a device. Its JSON is for files and stores: it has ids, and what was normalised.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
 pub struct Profile {
     /// Normalised values of custom attributes, in the order of their ids, each id once.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub custom: Vec<(CustomId, Arc<str>)>,
     /// The topics, sorted, each once.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub topics: Vec<Topic>,
     /// The user.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub user_id: Option<UserId>,
 }
 
 impl Profile {
+    /// Returns true if a store can keep it: in order, each id and topic once, no more than a device may have.
+    pub fn is_storable(&self) -> bool {
+        let Self { custom, topics, .. } = self;
+        let is_value = |value: &str| !value.is_empty() && value.len() <= Attribute::MAX_LEN;
+        custom.len() <= MAX_CUSTOM_ATTRIBUTES
+            && topics.len() <= MAX_TOPICS
+            && custom.is_sorted_by(|(one, _), (next, _)| one < next)
+            && topics.is_sorted_by(|one, next| one < next)
+            && custom.iter().all(|(_, value)| is_value(value))
+    }
+
     /// Returns true if the app says nothing of the device.
     pub fn is_empty(&self) -> bool {
         self.custom.is_empty() && self.topics.is_empty() && self.user_id.is_none()

@@ -10,30 +10,33 @@
 //! | `push:{app}:c` | hash: an hour → how many messages of the app were accepted and closed, if it has a quota of them |
 //! | `push:{app}:x` | list: devices of the app that were removed as gone, newest first ([`push_model::gone`]) |
 //! | `push:{app}:y` | hash: a part of a window → how many of its devices were reported as gone in it; `stopped` → until when they are not removed |
-//! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first; empty for a free code |
+//! | `push:{app}:v2` | list: the values of attribute 2 of this app, code 1 first; empty for a free code. `c7` in place of `2`: of its custom attribute 7; `w`: its topics |
 //! | `push:{app}:s2` | hash: the same values, each with its code |
 //! | `push:{app}:f2` | list: its free codes |
 //! | `push:{app}:r2` | string: a bit for each of its retired codes |
 //! | `push:{app}:l2` | list: its free codes that were given to other values since the epoch began |
-//! | `push:{app}:d` | hash: the state of the app's dictionaries: `bytes`, `epoch`, what was `grown` and `refused` since a sweep, the number of the last `batch` of retired codes, and the times `retired_at`, `reuse_at`, `swept_at` in seconds |
+//! | `push:{app}:d` | hash: the state of the app's dictionaries: `bytes`, `epoch`, what was `grown` and `refused` since a sweep, the number of the last `batch` of retired codes, and the times `retired_at`, `reuse_at`, `swept_at` in seconds; `+c7` and `+w`: it has a dictionary of custom attribute 7, and of topics |
 //! | `push:{app}:p` | string: the app's theoretical arrival (microseconds), if it has a pace |
 //! | `push:{app}:g` | string: exists for a while after the app was removed |
 //! | `push:{app/7}` | hash: `layout`, `height`, `buckets`, `live` of shard 7; `t1` and so on: how many of its devices belong to the partition of the transport with code 0 and so on; `gone` while the shard is being removed, and for a while after |
 //! | `push:{app/7}:2.0` | string: codes of attribute 2 in segment 0, the low byte of each slot |
 //! | `push:{app/7}:h2.0` | string: the high bytes, up to the last slot whose high byte was not 0 when it was written |
+//! | `push:{app/7}:c7.0`, `push:{app/7}:hc7.0` | string: the same two for custom attribute 7, up to the last slot whose byte was not 0 when it was written |
+//! | `push:{app/7}:w0` | hash: code of a topic → the slots of segment 0 whose devices have it |
 //! | `push:{app/7}:t.0` | string: the transport of each slot in segment 0 |
 //! | `push:{app/7}:d5` | string: the records of chunk 5 |
 //! | `push:{app/7}:m3` | string: bucket 3 of the map from client id to slot |
 //! | `push:{app/7}:n` | string: the newest registration of each segment, six bytes a segment |
 //! | `push:{app/7}:f` | list: slots that are free |
-//! | `push:{l/7}:p<window>.<bits>` | hash: a ledger page, for the ids with this window and these bits ([`push_model::ids::LedgerPage`]); the rest of an id and its app's tag ([`push_model::ids::PageField`]) → its record; `+` if the page was full, so that further entries have pages of their own. With an `x` after the `p`: for the ids of broadcasts |
+//! | `push:{app/u12}` | hash: a user of the app whose id has hash 12 → the devices that may be his, each with the time at which it was added |
+//! | `push:{l/7}:p<window>.<bits>` | hash: a ledger page, for the ids with this window and these bits ([`LedgerPage`](push_model::ids::LedgerPage)); the rest of an id and its app's tag ([`PageField`](push_model::ids::PageField)) → its record; `+` if the page was full, so that further entries have pages of their own. With an `x` after the `p`: for the ids of broadcasts |
 //! | `push:{l/7}:p<uuid>` | the same, a page for this id alone |
 //! | `push:{l/7}:o` | list: the pages of stripe 7 that began with a record, in the order in which they were begun, each as that time, a blank, and the key's text behind the `p` |
 //! | `push:{l/7}:b` | list: the same, for pages that began with an expanded entry |
 //! | `push:{l/7}:k` | list: the same, for pages that were read by an eviction round and have entries left |
 //! | `push:{l/7}:e` | list: the marks of entries of this stripe that were evicted lately, the last first, so that their jobs do not begin again |
 //! | `push:{l/7}:h` | hash: an app's tag → the latest time of acceptance among its entries of this stripe that were evicted to keep the ledger within its bound; `*` → the same for apps without a field |
-//! | `push:{l/7}:n0.<tag>` to `push:{l/7}:n3.<tag>` | sorted set: the pages of stripe 7 with entries of pushes of the app with this tag to named devices, for each [`push_model::ids::PageSpan`]; a member is when the span is over and the page's bits, and the empty member says that older ones were removed |
+//! | `push:{l/7}:n0.<tag>` to `push:{l/7}:n3.<tag>` | sorted set: the pages of stripe 7 with entries of pushes of the app with this tag to named devices, for each [`PageSpan`](push_model::ids::PageSpan); a member is when the span is over and the page's bits, and the empty member says that older ones were removed |
 //! | `push:{l/7}:n.<tag>` | sorted set: the same for entries that are not found by their page; a member is the time of acceptance and the id without the checksum |
 //! | `push:{l/7}:a.<tag>` | sorted set: the same for broadcasts |
 //! | `push:{l/7}:m<id>.<tag>` | hash: the expanded ledger entry of a message, by its id without the checksum and the tag of its app |
@@ -47,12 +50,14 @@
 //! The text in braces is the hash tag of Redis Cluster: a script touches the keys of one tag only.
 //! No id contains a brace, a slash or an `@`. `app` stands for the first app of a name; in the keys
 //! of the second one it is `app@1`, and so on, so that two apps of one name never share a key.
+//!
+//! - `ledger`: the keys of the ledger
 
 #![expect(missing_docs, reason = "the table above says what is under each key")]
 
 mod ledger;
 
-use push_model::{app::AppKey, attributes::Attribute};
+use push_model::{app::AppKey, custom::CustomId, filter::Column};
 
 pub use self::ledger::{
     EntryList, MessageKeys, STRIPES, StripeKeys, page_of_name, parse_listed_page,
@@ -65,6 +70,7 @@ local base = KEYS[1]
 local function digits(number) return string.format('%d', number) end
 local function low_key(attribute, segment) return base .. ':' .. attribute .. '.' .. segment end
 local function high_key(attribute, segment) return base .. ':h' .. attribute .. '.' .. segment end
+local function topics_key(segment) return base .. ':w' .. segment end
 local function transport_key(segment) return base .. ':t.' .. segment end
 local function chunk_key(chunk) return base .. ':d' .. digits(chunk) end
 local function bucket_key(bucket) return base .. ':m' .. digits(bucket) end
@@ -156,8 +162,9 @@ impl Keys {
         format!("{}:{{{app}}}:y", self.namespace)
     }
 
-    pub fn dictionary(&self, app: &AppKey, attribute: Attribute) -> DictionaryKeys {
-        let key = |kind| format!("{}:{{{app}}}:{kind}{}", self.namespace, attribute.index());
+    pub fn dictionary(&self, app: &AppKey, column: Column) -> DictionaryKeys {
+        let name = column_name(column);
+        let key = |kind| format!("{}:{{{app}}}:{kind}{name}", self.namespace);
         DictionaryKeys {
             codes: key('s'),
             values: key('v'),
@@ -186,9 +193,31 @@ impl Keys {
     pub fn shard(&self, app: &AppKey, shard: u32) -> ShardKeys {
         ShardKeys { base: format!("{}:{{{app}/{shard}}}", self.namespace) }
     }
+
+    /// The users of an app whose ids have this hash.
+    pub fn users(&self, app: &AppKey, hash: u8) -> String {
+        format!("{}:{{{app}/u{hash}}}", self.namespace)
+    }
 }
 
-/// The keys of an app's dictionary of one attribute.
+/// The name of a column in keys.
+pub fn column_name(column: Column) -> String {
+    match column {
+        Column::BuiltIn(attribute) => attribute.index().to_string(),
+        Column::Custom(CustomId(id)) => format!("c{id}"),
+        Column::Topic => "w".to_owned(),
+    }
+}
+
+/// The column beside the six built-in ones that has this name.
+pub fn column_of_name(name: &str) -> Option<Column> {
+    if name == "w" {
+        return Some(Column::Topic);
+    }
+    Some(Column::Custom(CustomId(name.strip_prefix('c')?.parse().ok()?)))
+}
+
+/// The keys of an app's dictionary of one column.
 #[derive(Debug, Clone)]
 pub struct DictionaryKeys {
     pub codes: String,
@@ -216,12 +245,16 @@ impl ShardKeys {
         &self.base
     }
 
-    pub fn low(&self, attribute: Attribute, segment: u32) -> String {
-        format!("{}:{}.{segment}", self.base, attribute.index())
+    pub fn low(&self, column: Column, segment: u32) -> String {
+        format!("{}:{}.{segment}", self.base, column_name(column))
     }
 
-    pub fn high(&self, attribute: Attribute, segment: u32) -> String {
-        format!("{}:h{}.{segment}", self.base, attribute.index())
+    pub fn high(&self, column: Column, segment: u32) -> String {
+        format!("{}:h{}.{segment}", self.base, column_name(column))
+    }
+
+    pub fn topics(&self, segment: u32) -> String {
+        format!("{}:w{segment}", self.base)
     }
 
     pub fn transports(&self, segment: u32) -> String {

@@ -56,10 +56,10 @@ const ON_KEYS: [&str; 45] = [
     "RPOP KEY",
     "SADD KEY 1",
     "ZADD KEY 0 1",
+    "ZREM KEY 1",
     "ZCARD KEY",
     "ZREVRANGEBYLEX KEY + -",
     "ZREMRANGEBYRANK KEY 1 0",
-    "HSCAN KEY 0",
     "EXPIRE KEY 60",
     "DEL KEY",
 ];

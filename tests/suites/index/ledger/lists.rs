@@ -7,9 +7,10 @@ use push_model::{
     app::AppKey,
     id_key::IdKey,
     ids::{AudienceKind, MessageId},
-    ledger::{ListPlace, MessageState, NewEntry, Plan},
+    ledger::{Advance, Counts, Leftover, ListPlace, MessageState, NewEntry, PartitionState, Plan},
     time::UnixMillis,
 };
+use uuid::Uuid;
 
 use super::fill;
 use crate::index::support::key;
@@ -136,6 +137,69 @@ pub(crate) async fn a_loud_app_hides_no_message_of_a_quiet_one(ledger: &dyn Ledg
     let places = listed(ledger, &key(), 200, async || {}).await;
     assert_eq!(places, newest_first(&loud));
     assert_eq!(all(ledger, &AppKey { generation: 1, ..quiet() }).await, []);
+}
+
+pub(crate) async fn messages_are_listed_in_order_however_they_are_spread_over_the_store(
+    ledger: &dyn Ledger,
+) {
+    const MESSAGES: u32 = 800;
+    let now = UnixMillis::now();
+    // Derived ids tell by their first byte where in the store their entries are. Two times, 80 messages one
+    // after the other are in one place, and the others are all over.
+    let mut entries = Vec::new();
+    for number in 0..MESSAGES {
+        let mut id = [0; 16];
+        id[0] = match number {
+            100..180 => 3,
+            600..680 => 200,
+            _ => (number * 7 % 256) as u8,
+        };
+        id[8..12].copy_from_slice(&number.to_be_bytes());
+        // Three messages in a row have one time of acceptance.
+        let at = UnixMillis(now.0 - 60_000 + u64::from(number / 3));
+        entries.push(new_entry(&key(), MessageId::from_uuid(Uuid::new_v8(id)), at));
+    }
+    for some in entries.chunks(200) {
+        assert!(ledger.begin_all(some).await.into_iter().all(|begun| begun.unwrap()));
+    }
+    for limit in [7, 50, 200] {
+        let places = listed(ledger, &key(), limit, async || {}).await;
+        assert_eq!(places, newest_first(&entries), "limit {limit}");
+    }
+}
+
+pub(crate) async fn a_message_with_devices_to_be_tried_again_is_listed_with_its_counts(
+    ledger: &dyn Ledger,
+) {
+    let now = UnixMillis::now();
+    let entries: Vec<_> = (0..8).map(|number| one(&key(), number, now)).collect();
+    for new in &entries {
+        begin(ledger, new).await;
+    }
+    let leftover = Leftover {
+        attempt: 1,
+        unanswered: 0,
+        throttled: 0,
+        due_at: now,
+        clients: vec!["d".parse().unwrap()],
+    };
+    let waiting = &entries[4];
+    let from = PartitionState::default();
+    let step = Advance {
+        dedup_nonce: waiting.dedup_nonce,
+        partition: 0,
+        from,
+        to: PartitionState { step: from.step + 1, ..from },
+        leftovers: Some(vec![leftover]),
+        counts: Counts { targeted: 1, ..Counts::default() },
+        keep_until: None,
+    };
+    ledger.advance(&waiting.app, &waiting.message_id, &step).await.unwrap();
+    assert_eq!(all(ledger, &key()).await, newest_first(&entries));
+    let query = MessageQuery { limit: 50, before: None, state: Some(MessageState::Sending) };
+    let page = list_messages(ledger, &key(), &query, now).await.unwrap();
+    let found = page.messages.iter().map(|report| (report.message_id, report.pending));
+    assert_eq!(found.collect::<Vec<_>>(), [(waiting.message_id, 1)]);
 }
 
 pub(crate) async fn a_message_is_listed_once_whatever_becomes_of_it(ledger: &dyn Ledger) {

@@ -1,11 +1,12 @@
 //! The devices of an app: registering, reading, scanning and removing them.
 //!
-//! - [`record`]: a device's record, and chunks of records. [`shard`]: the size of a shard.
+//! - [`record`]: a device's record, and chunks of records. [`profile`]: the profile in it. [`shard`]: the size of a shard.
 //! - [`find`]: from client ids to records.
 //! - [`registration`]: writing devices that are new or changed.
 //! - [`scan`]: the devices of a slot range that match a targeting.
 
 pub(super) mod find;
+pub(super) mod profile;
 pub(super) mod record;
 pub(super) mod registration;
 pub(super) mod scan;
@@ -17,34 +18,35 @@ use push_model::{
     app::AppKey,
     device::{Device, NoTarget, Target, TargetFields},
     gone::RemovedDevice,
-    ids::{ClientId, UserId},
-    profile::{DeviceWrite, Profile, ProfileChange},
+    ids::ClientId,
+    profile::{DeviceWrite, ProfileChange},
     registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
 };
 use push_store::{IndexError, redis::connection::reply};
+use redis::Value;
 
 pub(super) use self::{
-    find::{BucketCounts, Lookups, SlotCache, bucket_counts, lookups},
+    find::{BucketCounts, Lookups, SlotCache, bucket_counts, find, lookups},
+    profile::{CodedChange, CustomCodes, ProfileCodes, Section, TopicCodes},
     record::Codes,
     registration::{Registrations, registrations},
     scan::{TableCache, table_cache},
 };
 use self::{
-    find::{FoundDevice, find},
+    find::FoundDevice,
     registration::COALESCED_DEVICES,
     shard::{ShardSize, carrier_extents},
 };
 use super::{
     RedisIndex,
-    dictionary::Moment,
+    dictionary::{Moment, unknown_code},
     layout::{ClientHash, SHARDS},
 };
 use crate::{
-    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned,
-    Selection, Users,
+    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned, Selection,
 };
 
 /// Removals that are in flight at the same time.
@@ -65,20 +67,13 @@ impl RedisIndex {
         if let Some(record) = record {
             remove.arg(record);
         }
-        Ok(reply::number(remove.run(&self.quick).await?)? == Some(1))
-    }
-
-    /// A device from its record: the codes are replaced by the values of the dictionary.
-    async fn device_of(
-        &self,
-        app: &AppKey,
-        target: Target,
-        codes: &Codes,
-        read: Moment,
-    ) -> Result<Device, IndexError> {
-        let attributes = self.attributes(app, codes, read).await?;
-        let Target { client_id, transport, token, .. } = target;
-        Ok(Device { client_id, attributes, transport, token, profile: Profile::default() })
+        // The number, or the user that the device had.
+        let user = match remove.run(&self.quick).await? {
+            user @ Value::BulkString(_) => reply::text(user)?,
+            number => return Ok(reply::number(number)? == Some(1)),
+        };
+        self.users(app).drop(&[(&user, client)]).await;
+        Ok(true)
     }
 }
 
@@ -88,34 +83,30 @@ impl Devices for RedisIndex {
         ClientHash::of(client).storage_order()
     }
 
-    async fn patch_devices(
-        &self,
-        _: &AppKey,
-        changes: &[(ClientId, ProfileChange)],
-    ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError> {
-        Ok(vec![Err(PatchRefused::Unknown); changes.len()])
-    }
-
     async fn write_devices(
         &self,
         app: &AppKey,
         devices: &[DeviceWrite],
         now: UnixMillis,
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
-        let devices: Vec<Device> = devices.iter().map(|write| write.device.clone()).collect();
-        let devices = &devices[..];
+        let stamp = |write: &DeviceWrite| (write.clone(), Stamp::new(now, self.serials.next()));
+        let stamped: Vec<_> = devices.iter().map(stamp).collect();
         match devices.len() {
             0 => Ok(Vec::new()),
             1..=COALESCED_DEVICES => {
-                let registered = self.register_few(app, devices, now).await?;
+                let registered = self.register_few(app, &stamped).await?;
                 Ok(registered.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
             }
-            _ => {
-                let stamped =
-                    devices.iter().map(|device| (device, Stamp::new(now, self.serials.next())));
-                self.register_many(app, stamped.collect()).await
-            }
+            _ => self.register_many(app, &stamped).await,
         }
+    }
+
+    async fn patch_devices(
+        &self,
+        app: &AppKey,
+        changes: &[(ClientId, ProfileChange)],
+    ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError> {
+        self.patch(app, changes).await
     }
 
     async fn register(
@@ -124,8 +115,8 @@ impl Devices for RedisIndex {
         device: &DeviceWrite,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        let device = std::slice::from_ref(&device.device);
-        let registered = self.register_few(app, device, now).await?;
+        let stamped = [(device.clone(), Stamp::new(now, self.serials.next()))];
+        let registered = self.register_few(app, &stamped).await?;
         let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
         registered.into_iter().next().ok_or_else(none)
     }
@@ -136,18 +127,25 @@ impl Devices for RedisIndex {
         let clients = std::slice::from_ref(client);
         find(&self.context, &self.keys, app, clients, |_, found| {
             match found {
-                Ok(FoundDevice { record, .. }) => stored = Some((record.target()?, record.codes)),
+                Ok(FoundDevice { record, .. }) => {
+                    let codes = (record.codes, record.profile.to_codes());
+                    stored = Some((record.target()?, codes));
+                }
                 // It may be the record of another client with the same hash.
                 Err(error) => unreadable = Some(error),
             }
             Ok(())
         })
         .await?;
-        match (stored, unreadable) {
-            (Some((target, codes)), _) => self.device_of(app, target, &codes, read).await.map(Some),
-            (None, Some(error)) => Err(error),
-            (None, None) => Ok(None),
-        }
+        let (target, codes) = match (stored, unreadable) {
+            (Some(stored), _) => stored,
+            (None, Some(error)) => return Err(error),
+            (None, None) => return Ok(None),
+        };
+        let described = self.describe(app, &[codes], read).await?.into_iter().next().flatten();
+        let (attributes, profile) = described.ok_or_else(unknown_code)?;
+        let Target { client_id, transport, token, .. } = target;
+        Ok(Some(Device { client_id, attributes, transport, token, profile }))
     }
 
     async fn remove_device(&self, app: &AppKey, client: &ClientId) -> Result<bool, IndexError> {
@@ -210,38 +208,38 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         clients: &[ClientId],
-        _: TargetFields,
+        fields: TargetFields,
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
-        self.look_up(app, clients).await
+        self.look_up(app, clients, fields).await
     }
 
     fn known_targets<'a>(
         &'a self,
         app: &'a AppKey,
         clients: &'a [ClientId],
-        _: TargetFields,
+        fields: TargetFields,
     ) -> BoxStream<'a, (usize, Result<Target, NoTarget>)> {
-        self.look_up_by_part(app, clients)
+        self.look_up_by_part(app, clients, fields)
     }
 
     async fn scan(
         &self,
         app: &AppKey,
         range: SlotRange,
-        Selection { carrier, targeting, registered_by }: Selection<'_>,
-        _: TargetFields,
+        selection: Selection<'_>,
+        fields: TargetFields,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        self.scan_range(app, range, carrier, targeting, registered_by, limit).await
+        self.scan_range(app, range, selection, fields, limit).await
     }
 
     async fn count_matching(
         &self,
         app: &AppKey,
         range: SlotRange,
-        Selection { carrier, targeting, registered_by }: Selection<'_>,
+        selection: Selection<'_>,
     ) -> Result<u64, IndexError> {
-        self.count_range(app, range, carrier, targeting, registered_by).await
+        self.count_range(app, range, selection).await
     }
 
     async fn count_slice(
@@ -261,17 +259,4 @@ impl Devices for RedisIndex {
     ) -> Result<Scanned<Device>, IndexError> {
         self.list_range(app, range, limit).await
     }
-}
-
-#[async_trait]
-impl Users for RedisIndex {
-    async fn user_devices(
-        &self,
-        _: &AppKey,
-        users: &[UserId],
-    ) -> Result<Vec<Vec<ClientId>>, IndexError> {
-        Ok(vec![Vec::new(); users.len()])
-    }
-
-    fn limit_topics(&self, _: usize) {}
 }

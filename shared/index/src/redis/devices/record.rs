@@ -6,8 +6,9 @@
 //! | bytes | what |
 //! |---|---|
 //! | 6 | the epoch of the registration: when the device registered, Unix milliseconds, and six bits of a serial number |
-//! | 1 | the carrier's code; the high bits say whether there are a token and a change of carrier |
+//! | 1 | the carrier's code; the high bits say whether there are a token, a change of carrier and a profile |
 //! | 0 or 8 | the change of carrier: the code of the carrier in whose partitions the device was before, when it changed, and the code of the one in whose partitions it is |
+//! | 0 or 2 + n | the length of the profile, and the [profile](Section) |
 //! | 1 + n | the length of the client id, and the client id |
 //! | 6–18 | the codes of the six attributes, LEB128, 0 for none |
 //! | 0 or 6 | when the device registered last, if its [transport](TransportKind::is_renewed) needs that |
@@ -24,7 +25,10 @@ use push_model::{
 };
 use push_store::IndexError;
 
-use crate::redis::layout::{CHANGE_LEN, CHUNK_SLOTS, EPOCH_LEN, HAS_CHANGE, TIME_LEN};
+use super::profile::Section;
+use crate::redis::layout::{
+    CHANGE_LEN, CHUNK_SLOTS, EPOCH_LEN, HAS_CHANGE, HAS_PROFILE, TIME_LEN,
+};
 
 /// The codes of a device's attributes, 0 for an attribute that it lacks.
 pub(in crate::redis) type Codes = [u16; Attribute::COUNT];
@@ -36,23 +40,30 @@ const MAX_BODY: usize = 0x7fff;
 
 /// A record of a chunk, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record<'a> {
+pub(in crate::redis) struct Record<'a> {
     pub(super) stamp: Stamp,
     pub(super) codes: Codes,
     pub(super) carrier: Carrier,
     pub(super) change: Option<CarrierChange>,
-    client_id: &'a str,
+    pub(in crate::redis) profile: Section<'a>,
+    pub(super) client_id: &'a str,
     token: Option<&'a str>,
 }
 
 impl<'a> Record<'a> {
     /// The record of a device that has not changed its carrier.
-    pub(super) fn of(device: &'a Device, codes: Codes, stamp: Stamp) -> Self {
+    pub(super) fn of(
+        device: &'a Device,
+        codes: Codes,
+        profile: Section<'a>,
+        stamp: Stamp,
+    ) -> Self {
         Self {
             stamp,
             codes,
             carrier: device.carrier(),
             change: None,
+            profile,
             client_id: device.client_id.as_str(),
             token: device.token.as_deref(),
         }
@@ -63,6 +74,14 @@ impl<'a> Record<'a> {
         Self { change, ..self }
     }
 
+    /// The same with another profile.
+    pub(super) fn with_profile<'b>(self, profile: Section<'b>) -> Record<'b>
+    where
+        'a: 'b,
+    {
+        Record { profile, ..self }
+    }
+
     /// Appends the record as it is stored.
     pub(super) fn encode(&self, chunk: &mut Vec<u8>) -> Result<(), IndexError> {
         let too_long = || too_long(self.client_id);
@@ -71,7 +90,8 @@ impl<'a> Record<'a> {
         let codes: usize = self.codes.iter().map(|code| leb128_len(*code)).sum();
         let change = if self.change.is_some() { CHANGE_LEN } else { 0 };
         let renewed = if self.transport().is_renewed() { TIME_LEN } else { 0 };
-        let len = EPOCH_LEN + change + 2 + self.client_id.len() + codes + renewed;
+        let profile = self.profile.stored_len();
+        let len = EPOCH_LEN + change + profile + 2 + self.client_id.len() + codes + renewed;
         let len = len + token.len();
         let len = u16::try_from(len).ok().filter(|len| usize::from(*len) <= MAX_BODY);
         match len.ok_or_else(too_long)?.to_be_bytes() {
@@ -81,12 +101,14 @@ impl<'a> Record<'a> {
         chunk.extend_from_slice(&epoch_bytes(self.stamp.epoch()));
         let has_token = if self.token.is_some() { HAS_TOKEN } else { 0 };
         let has_change = if self.change.is_some() { HAS_CHANGE } else { 0 };
-        chunk.push(self.carrier.code() | has_token | has_change);
+        let has_profile = if self.profile.is_empty() { 0 } else { HAS_PROFILE };
+        chunk.push(self.carrier.code() | has_token | has_change | has_profile);
         if let Some(CarrierChange { from, at, to }) = self.change {
             chunk.push(from.code());
             chunk.extend_from_slice(&time_bytes(at));
             chunk.push(to.code());
         }
+        self.profile.encode(chunk);
         chunk.push(id_len);
         chunk.extend_from_slice(self.client_id.as_bytes());
         for code in self.codes {
@@ -102,7 +124,7 @@ impl<'a> Record<'a> {
     fn decode(mut body: &'a [u8]) -> Option<Self> {
         let (registered_at, serial) = read_epoch(take(&mut body, EPOCH_LEN)?).parts();
         let flags = take_byte(&mut body)?;
-        let carrier = Carrier::from_code(flags & !HAS_TOKEN & !HAS_CHANGE)?;
+        let carrier = Carrier::from_code(flags & !HAS_TOKEN & !HAS_CHANGE & !HAS_PROFILE)?;
         let change = match flags & HAS_CHANGE {
             0 => None,
             _ => Some(CarrierChange {
@@ -110,6 +132,14 @@ impl<'a> Record<'a> {
                 at: read_time(take(&mut body, TIME_LEN)?),
                 to: Carrier::from_code(take_byte(&mut body)?)?,
             }),
+        };
+        let profile = match flags & HAS_PROFILE {
+            0 => Section::default(),
+            _ => {
+                let [high, low] = take(&mut body, 2)? else { return None };
+                let len = u16::from_be_bytes([*high, *low]);
+                Section::decode(take(&mut body, usize::from(len))?)?
+            }
         };
         let id_len = take_byte(&mut body)?;
         let client_id = std::str::from_utf8(take(&mut body, usize::from(id_len))?).ok()?;
@@ -127,17 +157,23 @@ impl<'a> Record<'a> {
             _ => Some(std::str::from_utf8(body).ok()?),
         };
         let stamp = Stamp { registered_at, serial, renewed_at };
-        Some(Self { stamp, codes, carrier, change, client_id, token })
+        Some(Self { stamp, codes, carrier, change, profile, client_id, token })
     }
 
     pub(super) fn is_of(&self, client: &ClientId) -> bool {
         self.client_id == client.as_str()
     }
 
-    /// Returns true if a registration of this device, with these codes, would change nothing.
-    pub(super) fn is_same_as(&self, device: &Device, codes: Codes, now: UnixMillis) -> bool {
+    /// Returns true if a registration of this device, with these codes and this profile, would change nothing.
+    pub(super) fn is_same_as(
+        &self,
+        device: &Device,
+        codes: Codes,
+        profile: Section<'_>,
+        now: UnixMillis,
+    ) -> bool {
         let change = change_after(self.carrier, self.change, device.carrier(), now);
-        let same = Record::of(device, codes, self.stamp).with_change(change);
+        let same = Record::of(device, codes, profile, self.stamp).with_change(change);
         !self.transport().is_renewed() && *self == same
     }
 
@@ -159,7 +195,7 @@ impl<'a> Record<'a> {
             transport: self.transport(),
             token: self.token.map(Into::into),
             epoch: self.epoch(),
-            user_id: None,
+            user_id: self.profile.user_id(),
             language: None,
         })
     }

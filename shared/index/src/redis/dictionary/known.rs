@@ -1,15 +1,19 @@
 //! The dictionaries of an app as a program has read them.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant, SystemTime},
 };
 
-use push_model::attributes::{Attribute, Attributes};
+use push_model::{
+    attributes::{Attribute, Attributes},
+    filter::Column,
+    profile::Profile,
+};
 
 use super::Connections;
-use crate::{AttributeSet, DICTIONARY_VALUE_OVERHEAD, redis::devices::Codes};
+use crate::{AttributeSet, DICTIONARY_VALUE_OVERHEAD, redis::devices::{Codes, Section}};
 
 /// A moment at this machine, by both of its clocks.
 #[derive(Debug, Clone, Copy)]
@@ -32,11 +36,11 @@ impl Moment {
 
 /// When the dictionaries were last known to be in force.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Check {
+pub(in crate::redis) struct Check {
     /// Before the server was asked.
     pub(super) at: Moment,
     /// The server's clock, in seconds.
-    pub(super) clock: u64,
+    pub(in crate::redis) clock: u64,
 }
 
 /// One app's dictionaries, as far as they were read.
@@ -45,6 +49,8 @@ pub(in crate::redis) struct Dictionaries {
     /// Tells them from all others that this program has read.
     pub(in crate::redis) number: u64,
     known: [RwLock<Dictionary>; Attribute::COUNT],
+    /// Those of the custom attributes and of the topics, as far as they were asked for.
+    others: RwLock<BTreeMap<Column, Arc<RwLock<Dictionary>>>>,
     /// The epoch before they were read.
     pub(super) epoch: u64,
     checked: Mutex<Check>,
@@ -52,7 +58,7 @@ pub(in crate::redis) struct Dictionaries {
     pub(in crate::redis) read_on: Connections,
 }
 
-/// The dictionary of one attribute, as far as it was read.
+/// The dictionary of one column, as far as it was read.
 #[derive(Debug, Default)]
 pub(in crate::redis) struct Dictionary {
     /// The value of code 1 first; none for a code that was free or is not known yet.
@@ -65,6 +71,9 @@ pub(in crate::redis) struct Dictionary {
     /// The numbers of values read from the list, and of codes read from the list of reused ones.
     pub(super) read: usize,
     pub(super) read_reused: usize,
+    /// What is retired was read, so the values may be read; and they were read once.
+    pub(super) begun: bool,
+    pub(super) complete: bool,
     bytes: usize,
 }
 
@@ -118,13 +127,22 @@ impl Dictionary {
         self.codes.get(value).copied()
     }
 
+    /// All codes that devices with a value may have.
+    pub(super) fn codes_of(&self, value: &str) -> Vec<u16> {
+        if !self.has_repeats {
+            return self.code(value).into_iter().collect();
+        }
+        let with_code = (1..=u16::MAX).zip(self.values());
+        with_code.filter(|(_, has)| *has == Some(value)).map(|(code, _)| code).collect()
+    }
+
     /// Returns true if [`Self::code`] is the only code that devices with a value can have.
     pub(in crate::redis) fn has_one_code_each(&self) -> bool {
         !self.has_repeats
     }
 
     /// The code of a value that a device may be given.
-    pub(super) fn usable_code(&self, value: &str) -> Option<u16> {
+    pub(in crate::redis) fn usable_code(&self, value: &str) -> Option<u16> {
         self.code(value).filter(|code| !self.is_retired(*code))
     }
 
@@ -139,7 +157,7 @@ impl Dictionary {
         known.is_some_and(|known| known.as_deref() == Some(value))
     }
 
-    fn value(&self, code: u16) -> Option<Arc<str>> {
+    pub(super) fn value(&self, code: u16) -> Option<Arc<str>> {
         self.values.get(usize::from(code).checked_sub(1)?)?.clone()
     }
 }
@@ -147,42 +165,55 @@ impl Dictionary {
 impl Dictionaries {
     /// Dictionaries of which nothing was read yet.
     pub(super) fn new(number: u64, epoch: u64, check: Check, read_on: Connections) -> Self {
-        Self { number, known: Default::default(), epoch, checked: Mutex::new(check), read_on }
+        let (known, others) = Default::default();
+        Self { number, known, others, epoch, checked: Mutex::new(check), read_on }
     }
 
     /// Dictionaries of which only one has values.
     #[cfg(test)]
-    pub(in crate::redis) fn of(attribute: Attribute, known: Dictionary) -> Self {
+    pub(in crate::redis) fn of(column: Column, known: Dictionary) -> Self {
         let check = Check { at: Moment::now(), clock: 0 };
         let dictionaries = Self::new(0, 0, check, [0; 2]);
-        dictionaries.change(attribute, |dictionary| *dictionary = known);
+        dictionaries.change(column, |dictionary| *dictionary = known);
         dictionaries
     }
 
     /// Adds a value, as if another program had.
     #[cfg(test)]
-    pub(in crate::redis) fn learn(&self, attribute: Attribute, code: u16, value: &str) {
-        self.change(attribute, |known| known.add(code, value.into()));
+    pub(in crate::redis) fn learn(&self, column: Column, code: u16, value: &str) {
+        self.change(column, |known| known.add(code, value.into()));
     }
 
     /// Calls `look` with one dictionary.
     pub(in crate::redis) fn with<T>(
         &self,
-        attribute: Attribute,
+        column: Column,
         look: impl FnOnce(&Dictionary) -> T,
     ) -> T {
-        look(&self.known[attribute.index()].read().unwrap_or_else(PoisonError::into_inner))
+        match column {
+            Column::BuiltIn(attribute) => look(&read(&self.known[attribute.index()])),
+            Column::Custom(_) | Column::Topic => look(&read(&self.other(column))),
+        }
     }
 
     pub(super) fn change<T>(
         &self,
-        attribute: Attribute,
+        column: Column,
         change: impl FnOnce(&mut Dictionary) -> T,
     ) -> T {
-        change(&mut self.known[attribute.index()].write().unwrap_or_else(PoisonError::into_inner))
+        match column {
+            Column::BuiltIn(attribute) => change(&mut write(&self.known[attribute.index()])),
+            Column::Custom(_) | Column::Topic => change(&mut write(&self.other(column))),
+        }
     }
 
-    pub(super) fn last_check(&self) -> Check {
+    /// The dictionary of a column that not every app has.
+    fn other(&self, column: Column) -> Arc<RwLock<Dictionary>> {
+        let known = read(&self.others).get(&column).map(Arc::clone);
+        known.unwrap_or_else(|| Arc::clone(write(&self.others).entry(column).or_default()))
+    }
+
+    pub(in crate::redis) fn last_check(&self) -> Check {
         *self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -197,7 +228,8 @@ impl Dictionaries {
 
     /// About how much memory they take.
     pub(super) fn bytes(&self) -> usize {
-        Attribute::ALL.map(|attribute| self.with(attribute, |known| known.bytes)).iter().sum()
+        let others: usize = read(&self.others).values().map(|known| read(known).bytes).sum();
+        others + self.known.iter().map(|known| read(known).bytes).sum::<usize>()
     }
 
     /// The codes of each device, as far as they are known and usable. The set has the attributes whose
@@ -209,7 +241,7 @@ impl Dictionaries {
         let mut codes: Vec<_> =
             devices.clone().map(|_| (Codes::default(), AttributeSet::default())).collect();
         for attribute in Attribute::ALL {
-            self.with(attribute, |known| {
+            self.with(Column::BuiltIn(attribute), |known| {
                 for (device, (codes, without)) in devices.clone().zip(&mut codes) {
                     if let Some(value) = device.get(attribute) {
                         match known.usable_code(value) {
@@ -228,12 +260,41 @@ impl Dictionaries {
         let mut attributes = Attributes::default();
         for (attribute, code) in Attribute::ALL.into_iter().zip(codes) {
             if *code > 0 {
-                attributes
-                    .set_normalised(attribute, self.with(attribute, |known| known.value(*code))?);
+                let value = self.with(Column::BuiltIn(attribute), |known| known.value(*code))?;
+                attributes.set_normalised(attribute, value);
             }
         }
         Some(attributes)
     }
+
+    /// The profile that these codes stand for, without those that are not known, and whether all are.
+    pub(super) fn profile(&self, codes: Section<'_>) -> (Profile, bool) {
+        let mut profile = Profile { user_id: codes.user_id(), ..Profile::default() };
+        let mut is_whole = true;
+        for (id, code) in codes.custom() {
+            match self.with(Column::Custom(id), |known| known.value(code)) {
+                Some(value) => profile.custom.push((id, value)),
+                None => is_whole = false,
+            }
+        }
+        for code in codes.topics() {
+            match self.with(Column::Topic, |known| known.value(code)) {
+                Some(topic) => profile.topics.extend(topic.parse()),
+                None => is_whole = false,
+            }
+        }
+        profile.topics.sort_unstable();
+        profile.topics.dedup();
+        (profile, is_whole)
+    }
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,4 +1,10 @@
-//! The dictionaries of an app: value ↔ code, one for each attribute.
+//! The dictionaries of an app: value ↔ code, one for each attribute and one for the topics.
+//!
+//! - `known`: dictionaries as a program has read them. `change`: puts what a registration says into codes.
+//! - `sweep`: frees values that no device has. `swept_columns`: the columns in which it looks. `fullness`: how full
+//!   dictionaries are.
+//!
+//! Those of custom attributes and topics are read when they are needed first ([`RedisIndex::load`]).
 //!
 //! A code has a value until no device has it. Then it is *retired*, later *free*, and at last it may be
 //! given to another value ([`sweep`]). Programs cache dictionaries, and any of them may be held up for
@@ -22,25 +28,37 @@
 //! again. Such a loss breaks connections, so a dictionary that was read on an earlier connection is read
 //! again.
 
+mod change;
+mod fullness;
 mod known;
 mod sweep;
+mod swept_columns;
 
 use std::{sync::Arc, time::Duration};
 
 use push_model::{
     app::AppKey,
     attributes::{Attribute, Attributes},
+    filter::Column,
+    profile::Profile,
 };
 use push_store::{
     IndexError,
-    redis::connection::{Link, reply},
+    redis::{
+        connection::{Link, reply},
+        keys::column_of_name,
+    },
 };
 use quick_cache::{Weighter, sync::Cache};
 
 use self::known::Check;
 pub(super) use self::known::{Dictionaries, Dictionary, Moment};
-use super::{RedisIndex, devices::Codes};
-use crate::{AttributeSet, DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, MAX_DISTINCT_VALUES};
+pub(super) use self::change::Coded;
+use super::{
+    RedisIndex,
+    devices::{Codes, ProfileCodes},
+};
+use crate::{AttributeSet, DICTIONARY_BYTES};
 
 /// About how many apps have their dictionaries in the cache. Few, because the cache cuts its memory into a
 /// part for every 32 of them, and the largest dictionaries must fit into one part.
@@ -63,8 +81,8 @@ const READ_WITHIN: Duration = Duration::from_secs(60);
 /// Values that one request reads.
 const READ_VALUES: usize = 4096;
 
-/// New values that one request sends.
-const INTERN_VALUES: usize = 512;
+/// Precedes a column's name in the field of the state that says that the app has it.
+const HAS_COLUMN: char = '+';
 
 /// The dictionaries that this process has read.
 pub(super) type DictionaryCache = Cache<AppKey, Cached, ByBytes>;
@@ -153,8 +171,7 @@ impl RedisIndex {
             return Ok(known);
         }
         let read = Arc::new(Dictionaries::new(rand::random(), epoch, check, connections));
-        let all = Attribute::ALL.map(|attribute| self.read_dictionary(app, &read, attribute));
-        futures::future::try_join_all(all).await?;
+        self.load(app, &read, Attribute::ALL.map(Column::BuiltIn)).await?;
         self.context.hits.dictionaries.add(0, 1);
         self.cache_dictionaries(app, &read);
         Ok(read)
@@ -175,36 +192,58 @@ impl RedisIndex {
         Ok((Check { at, clock: next()? }, next()?))
     }
 
+    /// Reads the dictionaries of those columns of which they were not read yet.
+    pub(super) async fn load(
+        &self,
+        app: &AppKey,
+        dictionaries: &Dictionaries,
+        columns: impl IntoIterator<Item = Column>,
+    ) -> Result<(), IndexError> {
+        let missing = columns.into_iter().filter(|column| {
+            !dictionaries.with(*column, |known| known.complete)
+        });
+        let read = missing.map(|column| self.read_dictionary(app, dictionaries, column));
+        futures::future::try_join_all(read.collect::<Vec<_>>()).await?;
+        Ok(())
+    }
+
     async fn read_dictionary(
         &self,
         app: &AppKey,
         dictionaries: &Dictionaries,
-        attribute: Attribute,
+        column: Column,
     ) -> Result<(), IndexError> {
-        let keys = self.keys.dictionary(app, attribute);
+        let keys = self.keys.dictionary(app, column);
         let mut read = redis::pipe();
         read.cmd("GET").arg(&keys.retired).cmd("LLEN").arg(&keys.reused);
         let mut answers = self.quick.read_all(&read).await?.into_iter();
         let retired = reply::bytes(answers.next().unwrap_or_default())?.unwrap_or_default();
         let reused = reply::number(answers.next().unwrap_or_default())?.unwrap_or_default();
-        dictionaries.change(attribute, |known| {
-            known.set_retired(retired);
-            known.read_reused = usize::try_from(reused).unwrap_or(usize::MAX);
+        dictionaries.change(column, |known| {
+            // Another task may read it at the same time. Only the first answer is older than all values.
+            if !std::mem::replace(&mut known.begun, true) {
+                known.set_retired(retired);
+                known.read_reused = usize::try_from(reused).unwrap_or(usize::MAX);
+            }
         });
-        self.read_added(app, dictionaries, attribute).await
+        self.read_added(app, dictionaries, column).await?;
+        dictionaries.change(column, |known| known.complete = true);
+        Ok(())
     }
 
-    /// Reads what was added to an app's dictionaries since they were read.
+    /// Reads what was added to these dictionaries of an app since they were read.
     pub(super) async fn read_rest(
         &self,
         app: &AppKey,
         dictionaries: &Arc<Dictionaries>,
+        columns: impl IntoIterator<Item = Column>,
     ) -> Result<(), IndexError> {
-        let read = Attribute::ALL.map(async |attribute| {
-            self.read_added(app, dictionaries, attribute).await?;
-            self.read_reused(app, dictionaries, attribute).await
+        let read = columns.into_iter().map(async |column| {
+            self.load(app, dictionaries, [column]).await?;
+            self.read_added(app, dictionaries, column).await?;
+            self.read_reused(app, dictionaries, column).await
         });
-        futures::future::try_join_all(read).await?;
+        futures::future::try_join_all(read.collect::<Vec<_>>()).await?;
         self.cache_dictionaries(app, dictionaries);
         Ok(())
     }
@@ -214,11 +253,11 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         dictionaries: &Dictionaries,
-        attribute: Attribute,
+        column: Column,
     ) -> Result<(), IndexError> {
-        let list = self.keys.dictionary(app, attribute).values;
+        let list = self.keys.dictionary(app, column).values;
         loop {
-            let from = dictionaries.with(attribute, |known| known.read);
+            let from = dictionaries.with(column, |known| known.read);
             let mut range = redis::cmd("LRANGE");
             range.arg(&list).arg(from).arg(from + READ_VALUES - 1);
             let values = reply::list(self.quick.read(&range).await?)?;
@@ -227,7 +266,7 @@ impl RedisIndex {
                 .map(|value| reply::text(value).map(Into::into))
                 .collect::<Result<_, _>>()?;
             let count = values.len();
-            let read = dictionaries.change(attribute, |known| {
+            let read = dictionaries.change(column, |known| {
                 known.add_read(from, values);
                 known.read
             });
@@ -244,11 +283,11 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         dictionaries: &Dictionaries,
-        attribute: Attribute,
+        column: Column,
     ) -> Result<(), IndexError> {
-        let keys = self.keys.dictionary(app, attribute);
+        let keys = self.keys.dictionary(app, column);
         loop {
-            let from = dictionaries.with(attribute, |known| known.read_reused);
+            let from = dictionaries.with(column, |known| known.read_reused);
             let mut range = redis::cmd("LRANGE");
             range.arg(&keys.reused).arg(from).arg(from + READ_VALUES - 1);
             let codes = reply::list(self.quick.read(&range).await?)?;
@@ -269,7 +308,7 @@ impl RedisIndex {
                 .into_iter()
                 .map(|value| reply::text(value).map(Into::into))
                 .collect::<Result<_, _>>()?;
-            dictionaries.change(attribute, |known| {
+            dictionaries.change(column, |known| {
                 known.read_reused = known.read_reused.max(from + codes.len());
                 for (code, value) in codes.into_iter().zip(values) {
                     if !value.is_empty() {
@@ -280,106 +319,83 @@ impl RedisIndex {
         }
     }
 
-    /// The codes of many devices' attributes. New values get a code, and retired ones are in use again.
-    /// A value for which there is no room leaves the device without that attribute. None if the app
-    /// was removed.
-    pub(super) async fn intern<'a>(
-        &self,
-        app: &AppKey,
-        devices: impl Iterator<Item = &'a Attributes> + Clone,
-        within: Duration,
-    ) -> Result<Option<Interned>, IndexError> {
-        let dictionaries = self.dictionaries_within(app, within).await?;
-        // Before the codes are looked up: a check by another task may be later.
-        let not_after = dictionaries.last_check().clock.saturating_add(WRITE_WITHIN);
-        let mut found = dictionaries.codes(devices.clone());
-        for attribute in Attribute::ALL {
-            let of = found.iter().zip(devices.clone());
-            let mut unknown: Vec<&str> = of
-                .filter(|((_, without), _)| without.contains(attribute))
-                .filter_map(|(_, device)| device.get(attribute))
-                .collect();
-            if unknown.is_empty() {
-                continue;
-            }
-            unknown.sort_unstable();
-            unknown.dedup();
-            for values in unknown.chunks(INTERN_VALUES) {
-                let Some(codes) = self.intern_values(app, attribute, values).await? else {
-                    return Ok(None);
-                };
-                dictionaries.change(attribute, |known| {
-                    for (value, code) in values.iter().zip(codes).filter(|(_, code)| *code > 0) {
-                        known.add(code, (*value).into());
-                        known.revive(code);
-                    }
-                });
-            }
-            self.cache_dictionaries(app, &dictionaries);
+    /// The columns beside the built-in attributes of which an app has a dictionary.
+    pub(super) async fn other_columns(&self, app: &AppKey) -> Result<Vec<Column>, IndexError> {
+        let mut fields = redis::cmd("HKEYS");
+        fields.arg(self.keys.dictionary_state(app));
+        let mut columns = Vec::new();
+        for field in reply::list(self.quick.read(&fields).await?)? {
+            let field = reply::text(field)?;
+            columns.extend(field.strip_prefix(HAS_COLUMN).and_then(column_of_name));
         }
-        if found.iter().any(|(_, without)| !without.is_empty()) {
-            found = dictionaries.codes(devices);
-        }
-        Ok(Some(Interned { devices: found, dictionaries, not_after }))
+        Ok(columns)
     }
 
-    /// The codes of values of one attribute, 0 for one without room; none if the app was removed.
-    async fn intern_values(
+    /// What the codes of many devices stand for, which were read at this moment, in order; none for one with the code
+    /// of a built-in attribute that the dictionary has lost. What it has lost of a profile is left out.
+    pub(super) async fn describe(
         &self,
         app: &AppKey,
-        attribute: Attribute,
-        values: &[&str],
-    ) -> Result<Option<Vec<u16>>, IndexError> {
-        let (keys, state) = (self.keys.dictionary(app, attribute), self.keys.dictionary_state(app));
-        let removed = self.keys.removed(app);
-        let [codes, list, free, retired, reused] = keys.all();
-        let mut intern =
-            self.scripts.intern.call(&[codes, list, free, retired, reused, &state, &removed]);
-        intern.arg(MAX_DISTINCT_VALUES).arg(DICTIONARY_BYTES).arg(DICTIONARY_VALUE_OVERHEAD);
-        let answer = intern.arg(values).run(&self.quick).await?;
-        if answer == redis::Value::Nil {
-            return Ok(None);
-        }
-        let code = |code| Ok(reply::number(code)?.and_then(|code| u16::try_from(code).ok()));
-        let codes: Result<Vec<Option<u16>>, IndexError> =
-            reply::list(answer)?.into_iter().map(code).collect();
-        Ok(Some(codes?.into_iter().map(Option::unwrap_or_default).collect()))
-    }
-
-    /// The attributes that codes stand for, which were read at this moment.
-    pub(super) async fn attributes(
-        &self,
-        app: &AppKey,
-        codes: &Codes,
+        devices: &[(Codes, ProfileCodes)],
         read: Moment,
-    ) -> Result<Attributes, IndexError> {
-        let found = self.attributes_of_many(app, std::slice::from_ref(codes), read).await?;
-        found.into_iter().next().flatten().ok_or_else(unknown_code)
-    }
-
-    /// The attributes of many devices, in order; none for one with a code that its dictionary has lost.
-    pub(super) async fn attributes_of_many(
-        &self,
-        app: &AppKey,
-        devices: &[Codes],
-        read: Moment,
-    ) -> Result<Vec<Option<Attributes>>, IndexError> {
+    ) -> Result<Vec<Option<(Attributes, Profile)>>, IndexError> {
+        let mut others: Vec<Column> = Vec::new();
+        for (_, profile) in devices {
+            let section = profile.section();
+            others.extend(section.custom().map(|(id, _)| Column::Custom(id)));
+            others.extend(section.topics().next().map(|_| Column::Topic));
+        }
+        others.sort_unstable();
+        others.dedup();
         let mut dictionaries = self.dictionaries(app).await?;
-        let mut found: Vec<_> =
-            devices.iter().map(|codes| dictionaries.attributes(codes)).collect();
+        self.load(app, &dictionaries, others.iter().copied()).await?;
+        let all = |dictionaries: &Dictionaries| -> Vec<_> {
+            let of = |(codes, profile): &(Codes, ProfileCodes)| {
+                (dictionaries.attributes(codes), dictionaries.profile(profile.section()))
+            };
+            devices.iter().map(of).collect()
+        };
+        let mut found = all(&dictionaries);
         for is_current in [false, true] {
-            if found.iter().all(Option::is_some) {
+            if found.iter().all(|(attributes, (_, is_whole))| attributes.is_some() && *is_whole) {
                 break;
             }
             if is_current {
                 dictionaries = self.dictionaries_within(app, Duration::ZERO).await?;
             }
             // A code is in the dictionary before any device has it, so what lacks after this was lost.
-            self.read_rest(app, &dictionaries).await?;
-            for (found, codes) in found.iter_mut().zip(devices).filter(|(found, _)| found.is_none())
-            {
-                *found = dictionaries.attributes(codes);
+            let columns = Attribute::ALL.map(Column::BuiltIn).into_iter().chain(others.clone());
+            self.read_rest(app, &dictionaries, columns).await?;
+            found = all(&dictionaries);
+        }
+        dictionaries.decided_in_time(read)?;
+        Ok(found.into_iter().map(|(attributes, (profile, _))| Some((attributes?, profile))).collect())
+    }
+
+    /// The values of one attribute that codes stand for, which were read at this moment; none for a code that the
+    /// dictionary has lost, and for 0.
+    pub(super) async fn values_of(
+        &self,
+        app: &AppKey,
+        attribute: Attribute,
+        codes: &[u16],
+        read: Moment,
+    ) -> Result<Vec<Option<Arc<str>>>, IndexError> {
+        let column = Column::BuiltIn(attribute);
+        let mut dictionaries = self.dictionaries(app).await?;
+        let all = |dictionaries: &Dictionaries| -> Vec<_> {
+            dictionaries.with(column, |known| codes.iter().map(|code| known.value(*code)).collect())
+        };
+        let mut found = all(&dictionaries);
+        for is_current in [false, true] {
+            if found.iter().zip(codes).all(|(value, code)| value.is_some() || *code == 0) {
+                break;
             }
+            if is_current {
+                dictionaries = self.dictionaries_within(app, Duration::ZERO).await?;
+            }
+            self.read_rest(app, &dictionaries, [column]).await?;
+            found = all(&dictionaries);
         }
         dictionaries.decided_in_time(read)?;
         Ok(found)

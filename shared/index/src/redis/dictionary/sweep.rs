@@ -12,6 +12,9 @@
 //! got a code between the two looks, or of which the first one missed a change, is seen by the second
 //! one. What two programs do that sweep at the same time is told apart by the number of the batch.
 //!
+//! The attributes that an app does not declare any more have no planes after a look, so all of their values are freed, and at
+//! last their dictionaries are deleted.
+//!
 //! Both looks read columns only. They differ from the records just while a registration is written, and
 //! after one that was cut off halfway, until it is made again.
 
@@ -19,20 +22,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
-use push_model::{app::AppKey, attributes::Attribute, ids::AppId, time::UnixMillis};
+use push_model::{app::AppKey, filter::Column, ids::AppId};
 use push_store::{IndexError, redis::connection::reply};
 use redis::Value;
 use tracing::info;
 
 use super::READ_VALUES;
 use crate::{
-    DICTIONARY_BYTES, DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse,
-    MAX_DISTINCT_VALUES, SweepStep, Swept,
-    redis::{
-        RedisIndex,
-        apps::REMOVED,
-        layout::{SEGMENT_SLOTS, SHARDS},
-    },
+    DICTIONARY_VALUE_OVERHEAD, DictionarySweeps, DictionaryUse, MAX_DISTINCT_VALUES, SweepStep,
+    Swept,
+    redis::{RedisIndex, apps::REMOVED},
 };
 
 /// Seconds after which retired codes may be freed. It exceeds [`WRITE_WITHIN`](super::WRITE_WITHIN)
@@ -55,14 +54,14 @@ const READ_APPS: usize = 1000;
 
 /// A set of codes.
 #[derive(Debug, Clone)]
-struct CodeSet(Vec<u64>);
+pub(super) struct CodeSet(Vec<u64>);
 
 impl CodeSet {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(vec![0; (MAX_DISTINCT_VALUES + 1) / 64])
     }
 
-    fn insert(&mut self, code: u16) {
+    pub(super) fn insert(&mut self, code: u16) {
         if let Some(bits) = self.0.get_mut(usize::from(code / 64)) {
             *bits |= 1 << (code % 64);
         }
@@ -97,13 +96,13 @@ impl RedisIndex {
         })
     }
 
-    /// The codes of one attribute that have a value.
+    /// The codes of one column that have a value.
     async fn codes_with_value(
         &self,
         app: &AppKey,
-        attribute: Attribute,
+        column: Column,
     ) -> Result<Vec<u16>, IndexError> {
-        let list = self.keys.dictionary(app, attribute).values;
+        let list = self.keys.dictionary(app, column).values;
         let mut codes = Vec::new();
         for from in (0..MAX_DISTINCT_VALUES).step_by(READ_VALUES) {
             let mut range = redis::cmd("LRANGE");
@@ -122,14 +121,14 @@ impl RedisIndex {
         Ok(codes)
     }
 
-    /// The codes of one attribute that are retired.
+    /// The codes of one column that are retired.
     async fn retired_codes(
         &self,
         app: &AppKey,
-        attribute: Attribute,
+        column: Column,
     ) -> Result<Vec<u16>, IndexError> {
         let mut get = redis::cmd("GET");
-        get.arg(self.keys.dictionary(app, attribute).retired);
+        get.arg(self.keys.dictionary(app, column).retired);
         let bits = reply::bytes(self.bulk.read(&get).await?)?.unwrap_or_default();
         let is_set = |code: &u16| {
             bits.get(usize::from(code / 8)).is_some_and(|byte| byte & (0x80 >> (code % 8)) != 0)
@@ -137,65 +136,24 @@ impl RedisIndex {
         Ok((1..=u16::MAX).filter(is_set).collect())
     }
 
-    /// The codes of some attributes that devices have.
-    async fn codes_of_devices(
-        &self,
-        app: &AppKey,
-        attributes: &[Attribute],
-    ) -> Result<Vec<CodeSet>, IndexError> {
-        let mut seen = vec![CodeSet::new(); attributes.len()];
-        if attributes.is_empty() {
-            return Ok(seen);
-        }
-        for shard in 0..SHARDS {
-            let keys = self.keys.shard(app, shard);
-            let height = self.shard_size(&keys).await?.height;
-            for first in (0..height).step_by(SEGMENT_SLOTS as usize) {
-                let segment = first / SEGMENT_SLOTS;
-                let slots = (height - first).min(SEGMENT_SLOTS) as usize;
-                let mut read = redis::pipe();
-                for attribute in attributes {
-                    read.cmd("GET").arg(keys.low(*attribute, segment));
-                    read.cmd("GET").arg(keys.high(*attribute, segment));
-                }
-                let mut planes = self.bulk.read_all(&read).await?.into_iter();
-                let mut plane = || {
-                    let plane = reply::bytes(planes.next().unwrap_or_default())?;
-                    Ok::<_, IndexError>(plane.unwrap_or_default())
-                };
-                for seen in &mut seen {
-                    let (low, high) = (plane()?, plane()?);
-                    if low.len() < slots {
-                        // A code that is not seen would be freed.
-                        let lost = "a column of codes is shorter than its shard";
-                        return Err(IndexError::Corrupt(lost.to_owned()));
-                    }
-                    for (slot, low) in low.into_iter().enumerate() {
-                        let high = high.get(slot).copied().unwrap_or_default();
-                        seen.insert(u16::from_be_bytes([high, low]));
-                    }
-                }
-            }
-        }
-        Ok(seen)
-    }
-
     /// Retires the codes that no device has.
     async fn first_look(&self, app: &AppKey, state: &SweepState) -> Result<Swept, IndexError> {
         let mut in_use = Vec::new();
-        for attribute in Attribute::ALL {
-            let codes = self.codes_with_value(app, attribute).await?;
+        let (columns, undeclared) = self.columns_to_sweep(app).await?;
+        self.delete_planes(app, &undeclared).await?;
+        for column in columns {
+            let codes = self.codes_with_value(app, column).await?;
             if !codes.is_empty() {
-                in_use.push((attribute, codes));
+                in_use.push((column, codes));
             }
         }
-        let attributes: Vec<_> = in_use.iter().map(|(attribute, _)| *attribute).collect();
-        let seen = self.codes_of_devices(app, &attributes).await?;
+        let columns: Vec<_> = in_use.iter().map(|(column, _)| *column).collect();
+        let seen = self.codes_of_devices(app, &columns).await?;
         let (key, removed) = (self.keys.dictionary_state(app), self.keys.removed(app));
         let mut retired = 0;
-        for ((attribute, codes), seen) in in_use.into_iter().zip(seen) {
+        for ((column, codes), seen) in in_use.into_iter().zip(seen) {
             let unused: Vec<u16> = codes.into_iter().filter(|code| !seen.contains(*code)).collect();
-            let bits = self.keys.dictionary(app, attribute).retired;
+            let bits = self.keys.dictionary(app, column).retired;
             for codes in unused.chunks(CALL_CODES) {
                 let mut retire = self.scripts.retire.call(&[&key, &removed, &bits]);
                 retire.arg(state.batch).arg(codes);
@@ -219,19 +177,21 @@ impl RedisIndex {
         reused_after: u64,
     ) -> Result<Swept, IndexError> {
         let mut retired = Vec::new();
-        for attribute in Attribute::ALL {
-            let codes = self.retired_codes(app, attribute).await?;
+        let (columns, undeclared) = self.columns_to_sweep(app).await?;
+        self.delete_planes(app, &undeclared).await?;
+        for column in &columns {
+            let codes = self.retired_codes(app, *column).await?;
             if !codes.is_empty() {
-                retired.push((attribute, codes));
+                retired.push((*column, codes));
             }
         }
-        let attributes: Vec<_> = retired.iter().map(|(attribute, _)| *attribute).collect();
-        let seen = self.codes_of_devices(app, &attributes).await?;
+        let in_batch: Vec<_> = retired.iter().map(|(column, _)| *column).collect();
+        let seen = self.codes_of_devices(app, &in_batch).await?;
         let (key, removed) = (self.keys.dictionary_state(app), self.keys.removed(app));
         let mut freed = 0;
-        for ((attribute, codes), seen) in retired.into_iter().zip(seen) {
+        for ((column, codes), seen) in retired.into_iter().zip(seen) {
             let unused: Vec<u16> = codes.into_iter().filter(|code| !seen.contains(*code)).collect();
-            let keys = self.keys.dictionary(app, attribute);
+            let keys = self.keys.dictionary(app, column);
             let [by_value, values, free, retired, reused] = keys.all();
             for codes in unused.chunks(CALL_CODES) {
                 let mut call = self
@@ -245,53 +205,14 @@ impl RedisIndex {
                 freed += count;
             }
         }
-        let bits = Attribute::ALL.map(|attribute| self.keys.dictionary(app, attribute).retired);
+        let bits: Vec<String> =
+            columns.iter().map(|column| self.keys.dictionary(app, *column).retired).collect();
         let keys: Vec<&str> =
             [&*key, &*removed].into_iter().chain(bits.iter().map(String::as_str)).collect();
         let mut end = self.scripts.end_batch.call(&keys);
         end.arg(state.batch).run(&self.bulk).await?;
+        self.delete_dictionaries(app, &undeclared).await?;
         Ok(Swept { retired: 0, freed })
-    }
-
-    /// Returns how full an app's dictionaries are, if they may matter.
-    async fn dictionary_use(&self, app: &AppKey) -> Result<Option<DictionaryUse>, IndexError> {
-        let state = self.keys.dictionary_state(app);
-        let mut get = redis::cmd("HMGET");
-        get.arg(&state).arg(&["bytes", "grown", "refused", "swept_at", "retired_at"]);
-        let mut numbers = reply::list(self.bulk.read(&get).await?)?.into_iter().map(reply::number);
-        let mut next = || numbers.next().unwrap_or(Ok(None));
-        let (bytes, grown, refused) = (next()?, next()?, next()?);
-        let (swept_at, retired_at) = (next()?, next()?);
-        let bytes = bytes.unwrap_or_default();
-        // A value takes at least the overhead, so fewer bytes are too few values as well.
-        if bytes < DICTIONARY_BYTES / 8 && retired_at.is_none() {
-            return Ok(None);
-        }
-        let mut lengths = redis::pipe();
-        for attribute in Attribute::ALL {
-            let keys = self.keys.dictionary(app, attribute);
-            lengths.cmd("LLEN").arg(keys.values).cmd("LLEN").arg(keys.free);
-        }
-        let lengths: Vec<u64> = self
-            .bulk
-            .read_all(&lengths)
-            .await?
-            .into_iter()
-            .map(|length| Ok(reply::number(length)?.unwrap_or_default()))
-            .collect::<Result<_, IndexError>>()?;
-        let mut values = [0; Attribute::COUNT];
-        for (values, lengths) in values.iter_mut().zip(lengths.chunks_exact(2)) {
-            *values = lengths[0].saturating_sub(lengths[1]);
-        }
-        let now = UnixMillis::now().0 / 1000;
-        Ok(Some(DictionaryUse {
-            values,
-            bytes,
-            grown: grown.unwrap_or_default(),
-            refused: refused.unwrap_or_default(),
-            since_sweep: swept_at.map(|at| Duration::from_secs(now.saturating_sub(at))),
-            sweeping: retired_at.is_some(),
-        }))
     }
 
     /// The keys of all apps. Records are not read, so one that cannot be read does not matter.

@@ -1,7 +1,7 @@
 //! The Lua scripts of the index. The rules for all scripts are in [`push_store::redis::script`].
 //!
 //! `components/` has the scripts on running programs, `apps/` those on the records, arrivals, paces, secrets, usage and gone devices of apps, the audit trail and admin keys,
-//! `dictionaries/` those on their dictionaries, `devices/` those on a shard.
+//! `dictionaries/` those on their dictionaries, `devices/` those on a shard, `users/` those on the devices of users.
 
 use push_store::redis::{
     keys::SHARD_KEYS_LUA,
@@ -12,15 +12,21 @@ use super::layout::constants_lua;
 
 const IN_TIME_LUA: &str = include_str!("devices/in_time.lua");
 const SHARD_LUA: &str = include_str!("devices/shard.lua");
+const PROFILE_LUA: &str = include_str!("devices/profile.lua");
 
 /// A script on the keys of a shard.
 fn of_shard(text: &str) -> Script {
     script(&[&constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, text].concat())
 }
 
-/// A script on the keys of a shard that writes codes.
-fn of_shard_in_time(text: &str) -> Script {
-    script(&[IN_TIME_LUA, &constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, text].concat())
+/// A script on the keys of a shard that writes profiles.
+fn with_profiles(text: &str) -> Script {
+    script(&[&constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, PROFILE_LUA, text].concat())
+}
+
+/// A script on the keys of a shard that writes profiles and codes.
+fn with_profiles_in_time(text: &str) -> Script {
+    script(&[IN_TIME_LUA, &constants_lua(), SHARD_KEYS_LUA, SHARD_LUA, PROFILE_LUA, text].concat())
 }
 
 /// Another script that writes codes.
@@ -54,8 +60,11 @@ push_store::scripts! {
     count_gone: script("apps/count_gone.lua"),
     stop_removals: script("apps/stop_removals.lua"),
     list_gone: script("apps/list_gone.lua"),
-    register: of_shard_in_time("devices/register.lua"),
+    register: with_profiles_in_time("devices/register.lua"),
     change: in_time("devices/change.lua"),
-    remove: of_shard("devices/remove.lua"),
+    rewrite: with_profiles_in_time("devices/rewrite.lua"),
+    remove: with_profiles("devices/remove.lua"),
     remove_shard: of_shard("devices/remove_shard.lua"),
+    add_users: script("users/add.lua"),
+    drop_users: script("users/drop.lua"),
 }

@@ -1,4 +1,5 @@
 use push_model::{
+    attributes::Attribute,
     id_key::IdKey,
     ids::{AppTag, AudienceKind, LedgerPage, MessageId},
     time::UnixMillis,
@@ -41,7 +42,8 @@ fn the_name_of_a_page_says_which_it_is() {
 fn all_keys_of_a_shard_share_one_hash_tag_and_shards_do_not() {
     let keys = Keys::new("push");
     let shard = keys.shard(&AppKey::first("a.b".parse().unwrap()), 7);
-    let (low, high) = (shard.low(Attribute::Brand, 1), shard.high(Attribute::Brand, 1));
+    let brand = Column::BuiltIn(Attribute::Brand);
+    let (low, high) = (shard.low(brand, 1), shard.high(brand, 1));
     for key in [shard.base(), &low, &high, &shard.transports(0), &shard.chunk(5), &shard.newest()] {
         assert!(key.starts_with("push:{a.b/7}"), "{key}");
     }
@@ -49,4 +51,12 @@ fn all_keys_of_a_shard_share_one_hash_tag_and_shards_do_not() {
     let other = AppKey { id: "a.b".parse().unwrap(), generation: 2 };
     assert_eq!(keys.shard(&other, 7).base(), "push:{a.b@2/7}");
     assert_ne!(keys.shard(&AppKey::first("a".parse().unwrap()), 1).base(), shard.base());
+}
+
+#[test]
+fn the_columns_of_an_apps_own_are_named_and_found_by_their_names() {
+    for column in [Column::Topic, Column::Custom(CustomId(1)), Column::Custom(CustomId(65_535))] {
+        assert_eq!(column_of_name(&column_name(column)), Some(column));
+    }
+    assert_eq!((column_of_name("c"), column_of_name("2"), column_of_name("c65536")), (None, None, None));
 }

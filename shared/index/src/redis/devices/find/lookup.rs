@@ -8,7 +8,8 @@ use futures::{
 };
 use push_model::{
     app::AppKey,
-    device::{NoTarget, Target},
+    attributes::Attribute,
+    device::{NoTarget, Target, TargetFields},
     ids::ClientId,
 };
 use push_store::{
@@ -18,18 +19,22 @@ use push_store::{
 };
 
 use super::{
+    super::record::Record,
     find,
     requests::{REQUEST_CLIENTS, requests},
 };
-use crate::redis::{Context, RedisIndex, layout::ClientHash};
+use crate::redis::{Context, RedisIndex, dictionary::Moment, layout::ClientHash};
 
 const LIMITS: CoalescerLimits = CoalescerLimits { group_calls: REQUEST_CLIENTS, groups: 4 };
 
 /// The longest list that is coalesced with others. A longer one fills requests by itself.
 const COALESCED_CLIENTS: usize = 16;
 
+/// A device's address, and the code of its language.
+type WithLanguage = (Target, u16);
+
 /// The address of each device, or the reason why it has none.
-type Targets = Vec<Result<Target, NoTarget>>;
+type Targets = Vec<Result<WithLanguage, NoTarget>>;
 
 /// Clients of one app whose devices one caller waits for.
 #[derive(Debug)]
@@ -75,7 +80,7 @@ async fn look_up_group(
 }
 
 /// The address of a device, or the reason why it has none; or the error of its shard.
-type Answer = Result<Result<Target, NoTarget>, IndexError>;
+type Answer = Result<Result<WithLanguage, NoTarget>, IndexError>;
 
 async fn targets(
     context: &Context,
@@ -86,7 +91,10 @@ async fn targets(
     let mut targets: Vec<Answer> = clients.iter().map(|_| Ok(Err(NoTarget::Unknown))).collect();
     let found = find(context, keys, app, clients, |index, found| {
         let Some(target) = targets.get_mut(index) else { return Ok(()) };
-        match found.and_then(|found| found.record.target()) {
+        let with_language = |record: Record<'_>| {
+            Ok((record.target()?, record.codes[Attribute::Language.index()]))
+        };
+        match found.and_then(|found| with_language(found.record)) {
             Ok(found) => *target = Ok(Ok(found)),
             Err(IndexError::Corrupt(what)) if matches!(target, Ok(Err(_))) => {
                 let client = clients.get(index).map(tracing::field::display);
@@ -118,13 +126,42 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         clients: &[ClientId],
-    ) -> Result<Targets, IndexError> {
-        if clients.len() > COALESCED_CLIENTS {
+        fields: TargetFields,
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
+        let read = Moment::now();
+        let found: Targets = if clients.len() > COALESCED_CLIENTS {
             let found = targets(&self.context, &self.keys, app, clients).await;
-            return found.into_iter().collect();
-        }
-        let lookup = Lookup { app: app.clone(), clients: clients.to_vec() };
-        self.lookups.call(lookup).await.map_err(|error| IndexError::Unsure(Box::new(error)))?
+            found.into_iter().collect::<Result<_, _>>()?
+        } else {
+            let lookup = Lookup { app: app.clone(), clients: clients.to_vec() };
+            let found = self.lookups.call(lookup).await;
+            found.map_err(|error| IndexError::Unsure(Box::new(error)))??
+        };
+        self.with_fields(app, fields, found, read).await
+    }
+
+    /// Completes addresses with what is asked for beside them, of devices that were read at this moment.
+    pub(in crate::redis::devices) async fn with_fields(
+        &self,
+        app: &AppKey,
+        fields: TargetFields,
+        found: Targets,
+        read: Moment,
+    ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
+        let languages = match fields {
+            TargetFields::Address => Vec::new(),
+            TargetFields::WithLanguage => {
+                let code = |found: &Result<WithLanguage, NoTarget>| found.as_ref().map_or(0, |f| f.1);
+                let codes: Vec<u16> = found.iter().map(code).collect();
+                self.values_of(app, Attribute::Language, &codes, read).await?
+            }
+        };
+        let mut languages = languages.into_iter();
+        let complete = |found: Result<WithLanguage, NoTarget>| {
+            let language = languages.next().flatten();
+            found.map(|(target, _)| Target { language, ..target })
+        };
+        Ok(found.into_iter().map(complete).collect())
     }
 
     /// The devices that are found, with their place in the list. In a cluster each shard is read by itself, its
@@ -134,6 +171,7 @@ impl RedisIndex {
         &'a self,
         app: &'a AppKey,
         clients: &'a [ClientId],
+        fields: TargetFields,
     ) -> BoxStream<'a, (usize, Result<Target, NoTarget>)> {
         let mut places: Vec<(u32, usize)> =
             clients.iter().map(|client| ClientHash::of(client).shard).zip(0..).collect();
@@ -149,9 +187,13 @@ impl RedisIndex {
             let answers = stream::iter(requests).then(move |places| async move {
                 let named: Vec<ClientId> =
                     places.iter().filter_map(|place| clients.get(*place)).cloned().collect();
+                let read = Moment::now();
                 let found = targets(&self.context, &self.keys, app, &named).await;
                 let known = places.into_iter().zip(found);
-                known.filter_map(|(place, found)| Some((place, found.ok()?))).collect::<Vec<_>>()
+                let known = known.filter_map(|(place, found)| Some((place, found.ok()?)));
+                let (places, found): (Vec<usize>, Targets) = known.unzip();
+                let found = self.with_fields(app, fields, found, read).await;
+                places.into_iter().zip(found.unwrap_or_default()).collect::<Vec<_>>()
             });
             answers
                 .take_while(|known| future::ready(!known.is_empty()))

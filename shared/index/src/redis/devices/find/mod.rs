@@ -29,15 +29,15 @@ use super::record::Record;
 use crate::redis::{Context, layout::ClientHash};
 
 /// A device that was found.
-pub(super) struct FoundDevice<'a> {
+pub(in crate::redis) struct FoundDevice<'a> {
     pub(super) slot: u32,
-    pub(super) record: Record<'a>,
+    pub(in crate::redis) record: Record<'a>,
 }
 
 /// Calls `found` for every registered device among these clients, with the client's index in the
 /// list. Calls it with an error for a client whose shard could not be read, and for a record that
 /// cannot be read and may be a client's; the client's own record may be found before or after that.
-pub(super) async fn find(
+pub(in crate::redis) async fn find(
     context: &Context,
     keys: &Keys,
     app: &AppKey,

@@ -1,4 +1,4 @@
-//! Changing devices that are registered: only what differs is written.
+//! Changing devices that are registered and keep their profile: only what differs is written.
 //!
 //! A phone that registers with something new, for example after an update of its app, differs from
 //! its record in one or two codes, and the lookup before has read where the record is. So neither
@@ -18,6 +18,7 @@ use push_model::{
     app::AppKey,
     attributes::Attribute,
     device::Carrier,
+    filter::Column,
     registration::{CarrierChange, RegistrationEpoch, Stamp, change_after},
 };
 use push_store::{
@@ -30,6 +31,7 @@ use crate::redis::{
     Context,
     devices::{
         find::requests,
+        profile::ProfileCodes,
         record::{Codes, Record},
     },
     layout::{CHUNK_SLOTS, SEGMENT_SLOTS},
@@ -42,20 +44,51 @@ const CALL_BYTES: usize = 64 * 1024;
 /// The stored record of a registered device, as it was read.
 #[derive(Debug)]
 pub(super) struct StoredDevice {
-    slot: u32,
-    record: Vec<u8>,
-    codes: Codes,
-    stamp: Stamp,
-    carrier: Carrier,
-    change: Option<CarrierChange>,
+    pub(super) slot: u32,
+    pub(super) record: Vec<u8>,
+    pub(super) codes: Codes,
+    pub(super) stamp: Stamp,
+    pub(super) carrier: Carrier,
+    pub(super) change: Option<CarrierChange>,
+    /// The user; empty if there is none.
+    pub(super) user: Box<str>,
+    /// The profile after the registration.
+    pub(super) after: ProfileCodes,
+    had_profile: bool,
+    pub(super) keeps_profile: bool,
+    /// The number of topics that the device does not get, because it has as many as it may have.
+    pub(super) beyond: usize,
 }
 
 impl StoredDevice {
-    pub(super) fn of(slot: u32, record: &Record<'_>) -> Result<Self, IndexError> {
+    pub(super) fn of(
+        slot: u32,
+        record: &Record<'_>,
+        (after, beyond): (ProfileCodes, usize),
+    ) -> Result<Self, IndexError> {
         let mut bytes = Vec::new();
         record.encode(&mut bytes)?;
-        let Record { codes, stamp, carrier, change, .. } = *record;
-        Ok(Self { slot, record: bytes, codes, stamp, carrier, change })
+        let Record { codes, stamp, carrier, change, profile, .. } = *record;
+        let (had_profile, keeps_profile) = (!profile.is_empty(), after.section() == profile);
+        let (record, user) = (bytes, profile.user().into());
+        Ok(Self {
+            slot,
+            record,
+            codes,
+            stamp,
+            carrier,
+            change,
+            user,
+            after,
+            had_profile,
+            keeps_profile,
+            beyond,
+        })
+    }
+
+    /// Returns true if the device has a profile or gets one.
+    pub(super) fn has_profile(&self) -> bool {
+        self.had_profile || !self.keeps_profile
     }
 
     /// Returns true if the carrier column of the device stays as it is: the script does not write it.
@@ -98,7 +131,7 @@ impl ChangeRequest {
         } else {
             stored.stamp
         };
-        Record::of(device.device, device.codes, stamp)
+        Record::of(device.device, device.codes, stored.after.section(), stamp)
             .with_change(stored.change)
             .encode(&mut record)?;
         self.keys.push(keys_of_shard.chunk(stored.slot / CHUNK_SLOTS));
@@ -108,11 +141,11 @@ impl ChangeRequest {
         {
             let ([old_high, old_low], [high, low]) = (before.to_be_bytes(), after.to_be_bytes());
             if low != old_low {
-                self.keys.push(keys_of_shard.low(attribute, segment));
+                self.keys.push(keys_of_shard.low(Column::BuiltIn(attribute), segment));
                 bytes.push(low);
             }
             if high != old_high {
-                self.keys.push(keys_of_shard.high(attribute, segment));
+                self.keys.push(keys_of_shard.high(Column::BuiltIn(attribute), segment));
                 bytes.push(high);
             }
         }

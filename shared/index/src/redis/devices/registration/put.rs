@@ -20,7 +20,10 @@ use crate::{
     Put, PutRefused,
     redis::{
         Context,
-        devices::record::{Codes, Record, read_epoch, time_bytes},
+        devices::{
+            profile::{CodedChange, Section},
+            record::{Codes, Record, read_epoch, time_bytes},
+        },
         layout::{ClientHash, EPOCH_LEN, carrier_byte},
     },
 };
@@ -29,6 +32,8 @@ use crate::{
 const PUT_DEVICES: usize = 256;
 /// A script call with this many bytes of records gets no further record.
 const PUT_BYTES: usize = 256 * 1024;
+/// The same for bytes of profiles. A topic has two of them, and costs some microseconds.
+const PUT_PROFILE_BYTES: usize = 2 * 1024;
 
 /// A device that is to be registered.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +43,12 @@ pub(super) struct PendingDevice<'a> {
     pub(super) hash: ClientHash,
     pub(super) device: &'a Device,
     pub(super) codes: Codes,
+    /// What it changes of its profile if it is registered.
+    pub(super) change: &'a CodedChange,
+    /// The profile that it gets if it is new.
+    pub(super) profile: Section<'a>,
+    /// The number of topics that it does not get if it is new.
+    pub(super) beyond: usize,
     /// The time of its registration. For a device that is registered already, only the time of
     /// renewal is used.
     pub(super) stamp: Stamp,
@@ -80,6 +91,9 @@ pub(super) fn in_time(answer: Value) -> Result<Value, PutFailure> {
 /// refused.
 pub(super) type Registered = Result<(Put, RegistrationEpoch), PutRefused>;
 
+/// The same; none if the device is registered, with a profile before or after, so that its record must be read first.
+pub(super) type Answered = Option<Registered>;
+
 /// Sorts devices into the order in which they are written. Neighbours in the map share a call, and
 /// so the reading and writing of a bucket. The sort is stable, and the calls for one shard are made
 /// one after the other, because of two registrations of one client the later one must win.
@@ -102,7 +116,7 @@ pub(super) async fn put_in_shard(
     keys: &Keys,
     app: &AppKey,
     devices: &[PendingDevice<'_>],
-) -> (Vec<Registered>, Option<PutFailure>) {
+) -> (Vec<Answered>, Option<PutFailure>) {
     let mut answers = Vec::with_capacity(devices.len());
     while let Some((first, _)) = devices[answers.len()..].split_first() {
         let request = RegisterRequest::of(&devices[answers.len()..]);
@@ -125,6 +139,8 @@ struct RegisterRequest {
     records: Vec<u8>,
     /// The low bytes of the codes by attribute, then the high bytes.
     planes: [[Vec<u8>; Attribute::COUNT]; 2],
+    /// Bytes of profiles in the records.
+    profiles: usize,
     /// The bytes of the carrier column.
     carriers: Vec<u8>,
     stamps: Vec<Stamp>,
@@ -140,16 +156,20 @@ impl RegisterRequest {
     fn of(devices: &[PendingDevice<'_>]) -> Result<Self, IndexError> {
         let mut request = Self { not_after: u64::MAX, ..Self::default() };
         let [low, high] = &mut request.planes;
-        for PendingDevice { hash, device, codes, stamp, not_after, .. } in devices {
-            if request.stamps.len() == PUT_DEVICES || request.records.len() >= PUT_BYTES {
+        for PendingDevice { hash, device, codes, profile, stamp, not_after, .. } in devices {
+            if request.stamps.len() == PUT_DEVICES
+                || request.records.len() >= PUT_BYTES
+                || request.profiles >= PUT_PROFILE_BYTES
+            {
                 break;
             }
+            request.profiles += profile.stored_len();
             request.stamps.push(*stamp);
             request.carriers.push(carrier_byte(device.carrier(), None));
             request.newest = request.newest.max(stamp.registered_at);
             request.not_after = request.not_after.min(*not_after);
             request.tags.extend_from_slice(&hash.tag);
-            Record::of(device, *codes, *stamp).encode(&mut request.records)?;
+            Record::of(device, *codes, *profile, *stamp).encode(&mut request.records)?;
             for ((low, high), code) in low.iter_mut().zip(&mut *high).zip(codes) {
                 let [high_byte, low_byte] = code.to_be_bytes();
                 low.push(low_byte);
@@ -168,7 +188,7 @@ impl RegisterRequest {
         &self,
         context: &Context,
         keys: &ShardKeys,
-    ) -> Result<Vec<Registered>, PutFailure> {
+    ) -> Result<Vec<Answered>, PutFailure> {
         let mut call = context.scripts.register.call(&[keys.base()]);
         call.arg(&time_bytes(self.newest)[..]).arg(&self.tags).arg(&self.records);
         let [low, high] = &self.planes;
@@ -186,7 +206,7 @@ impl RegisterRequest {
         };
         let mut updated = updated.as_chunks::<EPOCH_LEN>().0.iter();
         let answers = letters.into_iter().zip(&self.stamps);
-        let answers: Option<Vec<Registered>> =
+        let answers: Option<Vec<Answered>> =
             answers.map(|(letter, stamp)| read_letter(letter, *stamp, || updated.next())).collect();
         answers.filter(|answers| answers.len() == self.stamps.len()).ok_or_else(|| {
             IndexError::Corrupt("a registration's answer has another length".to_owned()).into()
@@ -200,11 +220,12 @@ fn read_letter<'a>(
     letter: u8,
     stamp: Stamp,
     updated: impl FnOnce() -> Option<&'a [u8; EPOCH_LEN]>,
-) -> Option<Registered> {
+) -> Option<Answered> {
     Some(match letter {
-        b'c' => Ok((Put::Created, stamp.epoch())),
-        b'u' => Ok((Put::Updated, read_epoch(updated()?))),
-        b'g' => Err(PutRefused::AppRemoved),
-        _ => Err(PutRefused::IndexFull),
+        b'c' => Some(Ok((Put::Created, stamp.epoch()))),
+        b'u' => Some(Ok((Put::Updated, read_epoch(updated()?)))),
+        b'g' => Some(Err(PutRefused::AppRemoved)),
+        b'a' => None,
+        _ => Some(Err(PutRefused::IndexFull)),
     })
 }

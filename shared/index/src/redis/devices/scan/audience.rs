@@ -21,7 +21,8 @@ use crate::{
 };
 
 impl RedisIndex {
-    /// Counts in the first slots of a range: in one segment, so that a request takes at most 32 KiB of each column.
+    /// Counts in the first slots of a range: in one segment, so that a request takes at most 32 KiB of each column. What a
+    /// sample leaves is not counted, because no column has client ids.
     pub(in crate::redis::devices) async fn count_segment(
         &self,
         app: &AppKey,
@@ -41,7 +42,7 @@ impl RedisIndex {
         let (segment, first) = (from / SEGMENT_SLOTS, from % SEGMENT_SLOTS);
         let last = first + (to - from) - 1;
         pipe.cmd("GETRANGE").arg(keys.transports(segment)).arg(first).arg(last);
-        let mut answers = self.read_columns(pipe, &shape).await?;
+        let mut answers = self.read_columns(pipe, &shape, &[(from, to)]).await?;
         let transports = answers.pop().unwrap_or_default();
         let columns: Vec<_> = columns_of(&answers, &shape).collect();
         let tally = self

@@ -1,4 +1,5 @@
-//! Reading columns: for each attribute that restricts, the codes of a range of slots.
+//! Reading columns: for each attribute that restricts, the codes of a range of slots, and for topics, whether each slot's
+//! device has one of them.
 
 use push_store::{
     IndexError,
@@ -6,11 +7,17 @@ use push_store::{
 };
 use redis::{Pipeline, Value};
 
-use super::criteria::{Column, Criteria};
-use crate::redis::{RedisIndex, layout::SEGMENT_SLOTS};
+use super::{
+    criteria::{Column, Criteria},
+    filter::Needed,
+};
+use crate::redis::{
+    RedisIndex,
+    layout::{SEGMENT_SLOTS, members_mask},
+};
 
 impl RedisIndex {
-    /// Sends the commands that [`add_columns`] added, and those added behind them.
+    /// Sends the commands that [`add_columns`] added for these slots of segments, and those added behind them.
     ///
     /// If the high plane has no bytes for these slots when it is read *after* the low plane, the
     /// low bytes alone are the codes, because a plane never gets shorter. Otherwise a device may
@@ -20,14 +27,17 @@ impl RedisIndex {
         &self,
         mut pipe: Pipeline,
         criteria: &Criteria,
+        segments: &[(u32, u32)],
     ) -> Result<Vec<Vec<u8>>, IndexError> {
-        if !criteria.expect_high_bytes() {
-            let answers = byte_strings(self.bulk.read_all(&pipe).await?)?;
+        let in_segment = planes(criteria);
+        if !criteria.must_be_read_at_once() {
+            let answers = self.bulk.read_all(&pipe).await?;
+            let answers = byte_planes(answers, in_segment, segments)?;
             if columns_of(&answers, criteria).all(|column| column.high.is_empty()) {
                 return Ok(answers);
             }
         }
-        byte_strings(self.bulk.read_all(pipe.atomic()).await?)
+        byte_planes(self.bulk.read_all(pipe.atomic()).await?, in_segment, segments)
     }
 }
 
@@ -42,7 +52,7 @@ pub(super) fn split_at_segments(from: u32, to: u32) -> impl Iterator<Item = (u32
 }
 
 /// Adds to a pipeline the reading of each column that restricts, for slots of one segment: the
-/// carriers, then of each attribute the low bytes and the high bytes.
+/// carriers, then of each attribute the low bytes and the high bytes, and of topics their members.
 pub(super) fn add_columns(
     pipe: &mut Pipeline,
     keys: &ShardKeys,
@@ -56,11 +66,29 @@ pub(super) fn add_columns(
     if criteria.has_carrier() {
         pipe.cmd("GETRANGE").arg(keys.transports(segment)).arg(first).arg(last);
     }
-    for attribute in criteria.attributes() {
-        for plane in [keys.low(attribute, segment), keys.high(attribute, segment)] {
-            pipe.cmd("GETRANGE").arg(plane).arg(first).arg(last);
+    for needed in criteria.needed() {
+        match needed {
+            Needed::Codes(column) => {
+                for plane in [keys.low(column, segment), keys.high(column, segment)] {
+                    pipe.cmd("GETRANGE").arg(plane).arg(first).arg(last);
+                }
+            }
+            Needed::Members(codes) => {
+                // No topic has the code 0, but the command needs a field.
+                let codes = if codes.is_empty() { &[0] } else { codes };
+                pipe.cmd("HMGET").arg(keys.topics(segment)).arg(codes);
+            }
         }
     }
+}
+
+/// Returns how many answers there are for each segment.
+fn planes(criteria: &Criteria) -> usize {
+    let of_columns = criteria.needed().map(|needed| match needed {
+        Needed::Codes(_) => 2,
+        Needed::Members(_) => 1,
+    });
+    usize::from(criteria.has_carrier()) + of_columns.sum::<usize>()
 }
 
 /// The columns that were read, segment by segment.
@@ -68,14 +96,41 @@ pub(super) fn columns_of<'a>(
     answers: &'a [Vec<u8>],
     criteria: &Criteria,
 ) -> impl Iterator<Item = Column<'a>> + use<'a> {
-    let carriers = usize::from(criteria.has_carrier());
-    let of_segment = carriers + 2 * criteria.attributes().count();
-    answers.chunks_exact(of_segment.max(1)).flat_map(move |planes| {
-        let (carriers, planes) = planes.split_at(carriers);
-        let carriers = carriers.iter().map(|low| Column { low, high: &[] });
-        let pairs = planes.as_chunks::<2>().0.iter();
-        carriers.chain(pairs.map(|[low, high]| Column { low, high }))
+    let has_high: Vec<bool> = (criteria.has_carrier().then_some(false).into_iter())
+        .chain(criteria.needed().map(|needed| matches!(needed, Needed::Codes(_))))
+        .collect();
+    answers.chunks_exact(planes(criteria).max(1)).flat_map(move |planes| {
+        let mut planes = planes.iter();
+        let mut next = move || planes.next().map_or(&[][..], Vec::as_slice);
+        let column = |has_high: &bool| {
+            let low = next();
+            Column { low, high: if *has_high { next() } else { &[] } }
+        };
+        has_high.iter().map(column).collect::<Vec<_>>()
     })
+}
+
+/// The answers as planes, each of a byte for each slot: what is behind the planes of the segments stays as it is.
+fn byte_planes(
+    answers: Vec<Value>,
+    in_segment: usize,
+    segments: &[(u32, u32)],
+) -> Result<Vec<Vec<u8>>, IndexError> {
+    let plane = |(number, answer): (usize, Value)| match answer {
+        Value::Array(topics) => {
+            let mut mask = Vec::new();
+            if let Some((from, to)) = segments.get(number / in_segment.max(1)) {
+                let first = from % SEGMENT_SLOTS;
+                for members in topics {
+                    let members = reply::bytes(members)?.unwrap_or_default();
+                    members_mask(&mut mask, &members, first, first + (to - from));
+                }
+            }
+            Ok(mask)
+        }
+        answer => Ok(reply::bytes(answer)?.unwrap_or_default()),
+    };
+    answers.into_iter().enumerate().map(plane).collect()
 }
 
 pub(super) fn byte_strings(values: Vec<Value>) -> Result<Vec<Vec<u8>>, IndexError> {

@@ -3,15 +3,24 @@
 //! Making them costs as much as the dictionary has values, so it is done in steps between which other
 //! tasks run, and not for each scan: a broadcast has many.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use push_model::{app::AppKey, targeting::Targeting};
+use push_model::{
+    app::AppKey,
+    attributes::Attribute,
+    filter::{Column, Test},
+    targeting::Targeting,
+};
 use push_store::IndexError;
 use quick_cache::{Weighter, sync::Cache};
 
 use super::{
-    criteria::{Criteria, Table},
+    criteria::Criteria,
     decision::Scope,
+    table::{Criterion, MATCH, Table, criteria_of},
 };
 use crate::redis::{
     RedisIndex,
@@ -81,6 +90,7 @@ impl RedisIndex {
     /// The criteria for a scan that begins.
     pub(super) async fn criteria(&self, scope: Scope<'_>) -> Result<Current, IndexError> {
         let dictionaries = self.dictionaries(scope.app).await?;
+        self.know_filter(scope, &dictionaries).await?;
         Ok(Current(Mutex::new(self.compile(scope, dictionaries, false).await)))
     }
 
@@ -92,6 +102,7 @@ impl RedisIndex {
     ) -> Result<(), IndexError> {
         if current.get().dictionaries.age() >= CACHED_FOR {
             let dictionaries = self.dictionaries(scope.app).await?;
+            self.know_filter(scope, &dictionaries).await?;
             current.set(self.compile(scope, dictionaries, false).await);
         }
         Ok(())
@@ -105,13 +116,30 @@ impl RedisIndex {
         current: &Current,
         check: bool,
     ) -> Result<(), IndexError> {
-        let mut dictionaries = current.get().dictionaries;
+        let MadeOf { mut dictionaries, criteria } = current.get();
         if check {
             dictionaries = self.dictionaries_now(scope.app).await?;
         }
-        self.read_rest(scope.app, &dictionaries).await?;
+        let others = criteria.dictionary_columns();
+        let others = others.filter(|column| !matches!(column, Column::BuiltIn(_)));
+        let columns: BTreeSet<Column> =
+            Attribute::ALL.map(Column::BuiltIn).into_iter().chain(others).collect();
+        self.read_rest(scope.app, &dictionaries, columns).await?;
         current.set(self.compile(scope, dictionaries, true).await);
         Ok(())
+    }
+
+    /// Reads what the dictionaries must have before a filter is evaluated. A code of an attribute that they lack shows
+    /// when it comes up, but a topic is looked for by its codes, so these must be known.
+    async fn know_filter(
+        &self,
+        scope: Scope<'_>,
+        dictionaries: &Arc<Dictionaries>,
+    ) -> Result<(), IndexError> {
+        let Some(filter) = &scope.targeting.filter else { return Ok(()) };
+        let columns: BTreeSet<Column> = filter.leaves().iter().map(|leaf| leaf.column).collect();
+        self.load(scope.app, dictionaries, columns).await?;
+        self.know_topics(scope.app, dictionaries, topics_of(scope.targeting)).await
     }
 
     async fn dictionaries_now(&self, app: &AppKey) -> Result<Arc<Dictionaries>, IndexError> {
@@ -130,57 +158,82 @@ impl RedisIndex {
         let key = Compiled(dictionaries.number, targeting.clone());
         let cached = self.table_cache.get(&key);
         let tables = match cached {
-            Some(tables) if !complete => tables,
+            Some(tables) if !complete && knows_topics(&tables, targeting, &dictionaries) => tables,
             cached => {
                 let mut tables: Vec<Table> = match cached {
                     Some(tables) => tables.to_vec(),
-                    None => {
-                        targeting.criteria().map(|(attribute, _)| Table::new(attribute)).collect()
-                    }
+                    None => criteria_of(targeting).map(|of| Table::new(of.column())).collect(),
                 };
-                for table in &mut tables {
-                    complete_table(table, targeting, &dictionaries).await;
+                for (table, criterion) in tables.iter_mut().zip(criteria_of(targeting)) {
+                    complete_table(table, criterion, &dictionaries).await;
                 }
                 let tables: Arc<[Table]> = tables.into();
                 self.table_cache.insert(key, Arc::clone(&tables));
                 tables
             }
         };
-        MadeOf { criteria: Criteria::new(carrier, tables, registered_by), dictionaries }
+        let criteria = Criteria::new(carrier, tables, registered_by).beside_lists(targeting);
+        MadeOf { criteria, dictionaries }
     }
 }
 
+/// The topics that a filter asks for.
+fn topics_of(targeting: &Targeting) -> impl Iterator<Item = &str> {
+    let leaves = targeting.filter.iter().flat_map(|filter| filter.leaves());
+    let lists = leaves.filter_map(|leaf| match (&leaf.test, leaf.column) {
+        (Test::In(topics), Column::Topic) => Some(topics),
+        _ => None,
+    });
+    lists.flatten().map(|topic| &**topic)
+}
+
+/// Returns true if tables have the codes of all topics that the dictionaries know.
+fn knows_topics(tables: &[Table], targeting: &Targeting, dictionaries: &Dictionaries) -> bool {
+    let mut leaves = tables.iter().zip(criteria_of(targeting));
+    leaves.all(|(table, criterion)| match criterion {
+        Criterion::Leaf(leaf) if leaf.column == Column::Topic => {
+            dictionaries.with(Column::Topic, |known| {
+                let wanted = criterion.exact_values().unwrap_or_default();
+                let mut codes = wanted.iter().filter_map(|topic| known.code(topic));
+                codes.all(|code| table.value_of(code) == MATCH)
+            })
+        }
+        Criterion::Leaf(_) | Criterion::List(..) => true,
+    })
+}
+
 /// Completes a table with what the dictionary has. Either each value of the dictionary is looked for in the
-/// list of the targeting, or vice versa if the list is shorter and has exact values: a lookup in the
+/// list of the criterion, or vice versa if the list is shorter and has exact values: a lookup in the
 /// dictionary costs less than the search in a list.
-async fn complete_table(table: &mut Table, targeting: &Targeting, dictionaries: &Dictionaries) {
-    let attribute = table.attribute;
+async fn complete_table(
+    table: &mut Table,
+    criterion: Criterion<'_>,
+    dictionaries: &Dictionaries,
+) {
+    let column = criterion.column();
     let (codes, has_one_code_each) =
-        dictionaries.with(attribute, |known| (known.values().len() + 1, known.has_one_code_each()));
-    let wanted = targeting.wanted(attribute);
-    let is_looked_up =
-        attribute.is_exact() && has_one_code_each && wanted.len() < table.missing(codes);
+        dictionaries.with(column, |known| (known.values().len() + 1, known.has_one_code_each()));
+    let wanted = criterion.exact_values().filter(|_| has_one_code_each);
+    let wanted = wanted.filter(|wanted| wanted.len() < table.missing(codes));
     for from in (0..codes).step_by(STEP_VALUES) {
         if from > 0 {
             tokio::task::yield_now().await;
         }
         let to = from + STEP_VALUES;
-        dictionaries.with(attribute, |known| match is_looked_up {
-            true => table.rule_out(known, from, to),
-            false => table.complete(targeting, known, from, to),
+        dictionaries.with(column, |known| match wanted {
+            Some(_) => table.rule_out(known, from, to),
+            None => table.complete(criterion, known, from, to),
         });
     }
     // Only now, so that a value which the dictionary learns in between is not ruled out.
-    for some in wanted.chunks(STEP_VALUES).filter(|_| is_looked_up) {
+    for some in wanted.unwrap_or_default().chunks(STEP_VALUES) {
         tokio::task::yield_now().await;
-        dictionaries.with(attribute, |known| table.look_up(some, known));
+        dictionaries.with(column, |known| table.look_up(some, known));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use push_model::attributes::Attribute;
-
     use super::*;
     use crate::redis::dictionary::Dictionary;
 
@@ -203,18 +256,20 @@ mod tests {
         for attribute in [Attribute::AppVersion, Attribute::Language] {
             for listed in [1, 50, 900, 9000] {
                 let targeting = wanted(attribute, (0..listed).map(|n| format!("v{}", n * 3)));
+                let (column, criterion) =
+                    (Column::BuiltIn(attribute), Criterion::List(&targeting, attribute));
                 let mut repeated = dictionary(3000);
                 repeated.add(6, "v3".into());
                 for first in [dictionary(3000), dictionary(40), repeated] {
-                    let dictionaries = Dictionaries::of(attribute, first);
-                    let mut table = Table::new(attribute);
-                    complete_table(&mut table, &targeting, &dictionaries).await;
-                    dictionaries.learn(attribute, 5000, "v9");
-                    dictionaries.learn(attribute, 4999, "other");
-                    complete_table(&mut table, &targeting, &dictionaries).await;
-                    let mut searched = Table::new(attribute);
-                    dictionaries.with(attribute, |known| {
-                        searched.complete(&targeting, known, 0, usize::MAX);
+                    let dictionaries = Dictionaries::of(column, first);
+                    let mut table = Table::new(column);
+                    complete_table(&mut table, criterion, &dictionaries).await;
+                    dictionaries.learn(column, 5000, "v9");
+                    dictionaries.learn(column, 4999, "other");
+                    complete_table(&mut table, criterion, &dictionaries).await;
+                    let mut searched = Table::new(column);
+                    dictionaries.with(column, |known| {
+                        searched.complete(criterion, known, 0, usize::MAX);
                     });
                     assert_eq!(table.decisions(), searched.decisions(), "{attribute:?} {listed}");
                 }

@@ -1,9 +1,7 @@
 //! Counting the devices of a slot range that match.
 
 use futures::{StreamExt, TryStreamExt, future, stream};
-use push_model::{
-    app::AppKey, device::Carrier, slots::SlotRange, targeting::Targeting, time::UnixMillis,
-};
+use push_model::{app::AppKey, slots::SlotRange};
 use push_store::{IndexError, redis::keys::ShardKeys};
 
 use super::{
@@ -13,11 +11,14 @@ use super::{
     compiled::Current,
     decision::Scope,
 };
-use crate::redis::{
-    RedisIndex,
-    devices::record::read_time,
-    dictionary::Moment,
-    layout::{SEGMENT_SLOTS, TIME_LEN},
+use crate::{
+    Selection,
+    redis::{
+        RedisIndex,
+        devices::record::read_time,
+        dictionary::Moment,
+        layout::{SEGMENT_SLOTS, TIME_LEN},
+    },
 };
 
 /// Segments that one request counts.
@@ -29,9 +30,7 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        Selection { carrier, targeting, registered_by }: Selection<'_>,
     ) -> Result<u64, IndexError> {
         let scope = Scope { app, carrier: Some(carrier), targeting, registered_by };
         let keys = self.keys.shard(app, range.shard);
@@ -47,7 +46,8 @@ impl RedisIndex {
     }
 
     /// Counts within one segment: by the columns alone if no device in it registered too late, except devices
-    /// that changed their carrier, whose records say to which partition they belong.
+    /// that changed their carrier, whose records say to which partition they belong. With a sample, or a topic that is
+    /// wanted not to be there, the records decide about all.
     async fn count_in_segment(
         &self,
         scope: Scope<'_>,
@@ -64,13 +64,13 @@ impl RedisIndex {
         let time = (from / SEGMENT_SLOTS) as usize * TIME_LEN;
         // The last command: a registration that it does not see came after the columns were read.
         pipe.cmd("GETRANGE").arg(keys.newest()).arg(time).arg(time + TIME_LEN - 1);
-        let mut answers = self.read_columns(pipe, &shape).await?;
+        let mut answers = self.read_columns(pipe, &shape, &[(from, to)]).await?;
         let newest = answers.pop().unwrap_or_default();
         let columns: Vec<_> = columns_of(&answers, &shape).collect();
         let mut candidates =
             self.decide(scope, criteria, read, |c| Ok(c.candidates(&columns)?)).await?;
         let mut count = 0;
-        if read_time(&newest) <= scope.registered_by {
+        if read_time(&newest) <= scope.registered_by && !shape.needs_records() {
             let all = candidates.len();
             let carriers = columns.first().map_or(&[][..], |column| column.low);
             candidates

@@ -1,30 +1,31 @@
 //! Targeting on codes: each criterion becomes a table from code to match or no match. So a device costs
 //! one table access a criterion, however many values the criterion has. The tables are made once for a
 //! targeting and the dictionaries, kept in a cache for all scans of the broadcast ([`compiled`]), and
-//! completed when codes come up that the dictionaries did not have.
+//! completed when codes come up that the dictionaries did not have. [`table`](super::table) has the tables, and
+//! [`filter`](super::filter) combines those of a filter's leaves.
 //!
 //! [`compiled`]: super::compiled
 
 use std::sync::Arc;
 
 use push_model::{
-    attributes::Attribute, device::Carrier, registration::partition_of, targeting::Targeting,
+    device::Carrier,
+    filter::{self, Sample},
+    ids::ClientId,
+    registration::partition_of,
+    targeting::Targeting,
     time::UnixMillis,
 };
 
+use super::{
+    filter::{FilterPlan, Needed},
+    slots::{BLOCK, Slots},
+    table::{MATCH, NARROW, NO_MATCH, Table, UNKNOWN_CODE},
+};
 use crate::redis::{
     devices::record::{Codes, Record},
-    dictionary::Dictionary,
     layout::{carrier_byte, transport_of_byte},
 };
-
-// The values of a table: single bits, because a scan ORs those that it has seen.
-/// A device with this code does not match.
-const NO_MATCH: u8 = 0;
-/// A device with this code matches.
-const MATCH: u8 = 1;
-/// The dictionary did not have this code when the table was made.
-const UNKNOWN_CODE: u8 = 2;
 
 /// A code came up that the dictionary did not have when the tables were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,18 +36,13 @@ pub(super) struct OutdatedTables;
 pub(super) struct Criteria {
     /// None if the carrier does not matter.
     carrier: Option<WantedCarrier>,
+    /// Of the lists, then of the filter's leaves.
     tables: Arc<[Table]>,
+    /// The number of lists.
+    lists: usize,
+    filter: Option<FilterPlan>,
+    sample: Option<Sample>,
     registered_by: UnixMillis,
-}
-
-/// One criterion: for each code in the dictionary, whether a device with it matches. It covers at least
-/// the codes of one byte.
-#[derive(Debug, Clone)]
-pub(in crate::redis) struct Table {
-    pub(super) attribute: Attribute,
-    by_code: Vec<u8>,
-    /// The value for codes beyond the end of `by_code`.
-    otherwise: u8,
 }
 
 /// A carrier, and for each byte of the carrier column whether a device with it may belong to its partition.
@@ -72,13 +68,6 @@ impl WantedCarrier {
     }
 }
 
-/// The number of codes that one byte can express.
-const NARROW: usize = 1 << 8;
-
-/// Slots to which all criteria are applied before the next slots are looked at, so that the slots
-/// that are left stay in the processor's nearest cache.
-const BLOCK: usize = 4096;
-
 /// A part of a column: the codes of consecutive slots, as two planes of bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column<'a> {
@@ -87,169 +76,64 @@ pub(super) struct Column<'a> {
     pub(super) high: &'a [u8],
 }
 
-impl Table {
-    /// A table that knows no code but 0: that the device lacks the attribute.
-    pub(super) fn new(attribute: Attribute) -> Self {
-        Self::of(attribute, vec![NO_MATCH])
-    }
-
-    fn of(attribute: Attribute, mut by_code: Vec<u8>) -> Self {
-        by_code.resize(by_code.len().max(NARROW), UNKNOWN_CODE);
-        Self { attribute, by_code, otherwise: UNKNOWN_CODE }
-    }
-
-    /// Decides about those codes from `from` to before `to` that the table does not know and the
-    /// dictionary does.
-    pub(super) fn complete(
-        &mut self,
-        targeting: &Targeting,
-        known: &Dictionary,
-        from: usize,
-        to: usize,
-    ) {
-        let attribute = self.attribute;
-        let wants = |value: &str| targeting.wants(attribute, value);
-        self.decide(known, from, to, wants);
-    }
-
-    /// As [`Table::complete`], for a targeting that wants none of the values: those that it wants
-    /// follow with [`Table::look_up`].
-    pub(super) fn rule_out(&mut self, known: &Dictionary, from: usize, to: usize) {
-        self.decide(known, from, to, |_| false);
-    }
-
-    /// Decides that devices with one of these values match, if the table covers its code.
-    pub(super) fn look_up(&mut self, wanted: &[Box<str>], known: &Dictionary) {
-        for value in wanted {
-            if let Some(code) = known.code(value).filter(|code| known.has(*code, value))
-                && let Some(decided) = self.by_code.get_mut(usize::from(code))
-            {
-                *decided = MATCH;
-            }
-        }
-    }
-
-    /// Returns how many codes below this one the table does not cover. It covers [`NARROW`] from
-    /// the beginning.
-    pub(super) fn missing(&self, codes: usize) -> usize {
-        codes.saturating_sub(self.by_code.len())
-    }
-
-    fn decide(&mut self, known: &Dictionary, from: usize, to: usize, wants: impl Fn(&str) -> bool) {
-        let to = to.min(known.values().len() + 1);
-        if self.by_code.len() < to {
-            self.by_code.resize(to, UNKNOWN_CODE);
-        }
-        let codes = self.by_code.iter_mut().enumerate().take(to).skip(from.max(1));
-        let values = known.values().skip(from.max(1) - 1);
-        for ((_, decided), value) in codes.zip(values).filter(|((_, v), _)| **v == UNKNOWN_CODE) {
-            if let Some(value) = value {
-                *decided = if wants(value) { MATCH } else { NO_MATCH };
-            }
-        }
-    }
-
-    /// Returns how many bytes it takes.
-    pub(super) fn bytes(&self) -> usize {
-        self.by_code.len()
-    }
-
-    /// Returns what is decided about each code.
-    #[cfg(test)]
-    pub(super) fn decisions(&self) -> &[u8] {
-        &self.by_code
-    }
-
-    fn value_of(&self, code: u16) -> u8 {
-        self.by_code.get(usize::from(code)).copied().unwrap_or(self.otherwise)
-    }
-
-    /// Keeps the slots that match.
-    fn filter(&self, column: &Column<'_>, slots: &mut Slots) {
-        let Column { low, high } = column;
-        match self.by_code.first_chunk::<NARROW>() {
-            Some(narrow) if high.is_empty() => slots.keep(|slot| narrow[usize::from(low[slot])]),
-            _ => slots.keep(|slot| {
-                let high = high.get(slot).copied().unwrap_or(0);
-                self.value_of(u16::from_be_bytes([high, low[slot]]))
-            }),
-        }
-    }
-}
-
-/// The slots of a block that match the criteria applied so far.
-struct Slots {
-    /// Before the first criterion: all slots from the first to before the second.
-    all: Option<(u16, u16)>,
-    /// After it: the first `count` of these, in order.
-    left: [u16; BLOCK],
-    count: usize,
-    /// The values of all slots that were looked at, ORed.
-    seen: u8,
-}
-
-impl Slots {
-    /// Keeps those slots that were kept before and are before this one.
-    fn keep_before(&mut self, end: usize) {
-        let kept = &self.left[..self.count];
-        self.count = kept.partition_point(|slot| usize::from(*slot) < end);
-    }
-
-    /// Keeps the slots whose value is [`MATCH`]. The loops do not branch on the value, because a
-    /// processor cannot predict which slots match.
-    fn keep(&mut self, value_of: impl Fn(usize) -> u8) {
-        let mut kept = 0;
-        let mut look = |left: &mut [u16; BLOCK], slot: u16| {
-            let value = value_of(usize::from(slot));
-            self.seen |= value;
-            left[kept] = slot;
-            kept += usize::from(value == MATCH);
-        };
-        if let Some((from, to)) = self.all.take() {
-            (from..to).for_each(|slot| look(&mut self.left, slot));
-        } else {
-            for at in 0..self.count {
-                let slot = self.left[at];
-                look(&mut self.left, slot);
-            }
-        }
-        self.count = kept;
-    }
-}
-
 /// The devices in a range of slots that match, as the columns have them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Those that are left after each criterion and the ones before it.
+    /// Those that are left after each list and the ones before it, and at last after the filter.
     pub(super) after_each: Vec<u64>,
     /// Those that are left in the end, by their byte of the transport column.
     pub(super) by_byte: [u64; NARROW],
 }
 
 impl Criteria {
+    /// Criteria that are lists, one for each table.
     pub(super) fn new(
         carrier: Option<Carrier>,
         tables: Arc<[Table]>,
         registered_by: UnixMillis,
     ) -> Self {
-        Self { carrier: carrier.map(WantedCarrier::new), tables, registered_by }
+        let (carrier, lists) = (carrier.map(WantedCarrier::new), tables.len());
+        Self { carrier, tables, lists, filter: None, sample: None, registered_by }
     }
 
-    /// The same criteria, where a code that the dictionary lacks does not match. The dictionary
-    /// lacks a code that devices have only if it lost its last writes and the devices did not (they
-    /// can be on other masters of a cluster); the value of the code cannot be found any more.
+    /// The same criteria with what a targeting has beside its lists. The last tables are those of the filter's leaves.
+    pub(super) fn beside_lists(mut self, targeting: &Targeting) -> Self {
+        if let Some(filter) = &targeting.filter {
+            self.lists = self.tables.len().saturating_sub(filter.leaves().len());
+            let (lists, leaves) = self.tables.split_at(self.lists);
+            self.filter = Some(FilterPlan::new(Arc::clone(filter), lists, leaves));
+        }
+        self.sample.clone_from(&targeting.sample);
+        self
+    }
+
+    /// The same criteria, where a code that the dictionary lacks has lost its value: it does not match, and neither does
+    /// its opposite. The dictionary lacks a code that devices have only if it lost its last writes and the devices did not
+    /// (they can be on other masters of a cluster); the value of the code cannot be found any more.
     pub(super) fn without_unknown(&self) -> Self {
         let mut tables = self.tables.to_vec();
-        for table in &mut tables {
-            table.otherwise = NO_MATCH;
-            table.by_code.iter_mut().filter(|v| **v == UNKNOWN_CODE).for_each(|v| *v = NO_MATCH);
-        }
+        tables.iter_mut().for_each(Table::settle);
         Self { tables: tables.into(), ..self.clone() }
     }
 
-    /// The attributes that restrict, whose columns [`Criteria::candidates`] needs.
-    pub(super) fn attributes(&self) -> impl Iterator<Item = Attribute> {
-        self.tables.iter().map(|table| table.attribute)
+    /// The attributes whose lists restrict.
+    fn attributes(&self) -> impl Iterator<Item = filter::Column> {
+        self.list_tables().iter().map(|table| table.column)
+    }
+
+    /// The columns that [`Criteria::candidates`] needs behind the carrier column, in order.
+    pub(super) fn needed(&self) -> impl Iterator<Item = Needed<'_>> {
+        let of_filter = self.filter.iter().flat_map(FilterPlan::needed);
+        self.attributes().map(Needed::Codes).chain(of_filter)
+    }
+
+    /// Every column of which a dictionary is needed.
+    pub(super) fn dictionary_columns(&self) -> impl Iterator<Item = filter::Column> {
+        self.tables.iter().map(|table| table.column)
+    }
+
+    fn list_tables(&self) -> &[Table] {
+        &self.tables[..self.lists]
     }
 
     /// Returns true if [`Criteria::candidates`] needs the carrier column, before all others.
@@ -260,42 +144,63 @@ impl Criteria {
     /// Returns how many columns [`Criteria::candidates`] needs. Without any, every slot is a
     /// candidate.
     pub(super) fn columns(&self) -> usize {
-        usize::from(self.has_carrier()) + self.tables.len()
+        usize::from(self.has_carrier()) + self.needed().count()
     }
 
-    /// Returns true if one of these attributes has more values than one byte can express.
-    pub(super) fn expect_high_bytes(&self) -> bool {
-        self.tables.iter().any(|table| table.by_code.len() > NARROW)
+    /// Returns true if values of devices restrict.
+    pub(super) fn restricts(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
+    /// Returns true if the columns have to be read in one step: a code may have two bytes, or a device may match by one
+    /// column before it changes and by another one then.
+    pub(super) fn must_be_read_at_once(&self) -> bool {
+        let several = self.filter.is_some() && self.needed().count() > 1;
+        several || self.tables.iter().any(Table::is_wide)
+    }
+
+    /// Returns true if the columns do not tell which devices match, so that devices cannot be counted by them.
+    pub(super) fn needs_records(&self) -> bool {
+        self.sample.is_some() || self.filter.as_ref().is_some_and(FilterPlan::negates_topics)
     }
 
     /// The slots that match by their columns, sorted and counted from where the columns begin. The
-    /// columns are the carrier column and those of the attributes that restrict, of one segment at most; a slot beyond the
-    /// end of a column does not match.
+    /// columns are the carrier column and those that are [needed](Criteria::needed), of one segment at most; a slot beyond the
+    /// end of the carrier column or of a list's does not match.
     ///
-    /// Each criterion looks only at the slots that those before it left.
+    /// Each list looks only at the slots that those before it left, and then the filter.
     pub(super) fn candidates(&self, columns: &[Column<'_>]) -> Result<Vec<u16>, OutdatedTables> {
-        let reach = columns.iter().map(|column| column.low.len()).min().unwrap_or(0);
+        let needed = usize::from(self.has_carrier()) + self.lists;
+        let reach = columns.iter().take(needed).map(|column| column.low.len()).min();
+        // Only the columns of a filter are left, of which a shorter one has no values behind its end.
+        let longest = || columns.iter().map(|column| column.low.len()).max();
+        let reach = reach.or_else(longest).unwrap_or(0);
         let reach = u16::try_from(reach).unwrap_or(u16::MAX);
-        let mut slots = Slots { all: None, left: [0; BLOCK], count: 0, seen: 0 };
+        let mut slots = Slots::new();
         let mut matching = Vec::new();
         for from in (0..reach).step_by(BLOCK) {
-            slots.all = Some((from, reach.min(from.saturating_add(BLOCK as u16))));
-            let mut columns = columns.iter();
+            slots.begin(from, reach.min(from.saturating_add(BLOCK as u16)));
+            let mut columns = columns;
             if let Some(carrier) = &self.carrier
-                && let Some(column) = columns.next()
+                && let Some((column, others)) = columns.split_first()
             {
                 carrier.filter(column, &mut slots);
+                columns = others;
             }
-            for (table, column) in self.tables.iter().zip(columns) {
-                table.filter(column, &mut slots);
+            for (table, column) in self.list_tables().iter().zip(columns) {
+                slots.keep_by(table, column);
             }
-            matching.extend_from_slice(&slots.left[..slots.count]);
+            if let Some(filter) = &self.filter {
+                filter.keep(&self.tables[self.lists..], columns, &mut slots);
+            }
+            matching.extend_from_slice(slots.left());
         }
         if slots.seen & UNKNOWN_CODE == 0 { Ok(matching) } else { Err(OutdatedTables) }
     }
 
-    /// Counts the slots that match by their columns: those of the attributes that restrict, without the transport
-    /// column, whose bytes say which slots have a device. A device beyond the end of a column lacks the attribute.
+    /// Counts the slots that match by their columns: those that are needed, without the transport
+    /// column, whose bytes say which slots have a device. A device beyond the end of a column lacks the attribute. The
+    /// sample does not count, because no column has client ids.
     pub(super) fn tally(
         &self,
         columns: &[Column<'_>],
@@ -306,19 +211,25 @@ impl Criteria {
             let kind = u8::try_from(byte).ok().and_then(transport_of_byte);
             if kind.is_some() { MATCH } else { NO_MATCH }
         });
-        let mut slots = Slots { all: None, left: [0; BLOCK], count: 0, seen: 0 };
-        let mut tally = Tally { after_each: vec![0; self.tables.len()], by_byte: [0; NARROW] };
+        let mut slots = Slots::new();
+        let criteria = self.lists + usize::from(self.filter.is_some());
+        let mut tally = Tally { after_each: vec![0; criteria], by_byte: [0; NARROW] };
         for from in (0..reach).step_by(BLOCK) {
-            slots.all = Some((from, reach.min(from.saturating_add(BLOCK as u16))));
+            slots.begin(from, reach.min(from.saturating_add(BLOCK as u16)));
             slots.keep(|slot| has_device[usize::from(transports[slot])]);
             for ((table, column), left) in
-                self.tables.iter().zip(columns).zip(&mut tally.after_each)
+                self.list_tables().iter().zip(columns).zip(&mut tally.after_each)
             {
                 slots.keep_before(column.low.len());
-                table.filter(column, &mut slots);
-                *left += slots.count as u64;
+                slots.keep_by(table, column);
+                *left += slots.left().len() as u64;
             }
-            for slot in &slots.left[..slots.count] {
+            if let Some(filter) = &self.filter {
+                filter.keep(&self.tables[self.lists..], columns, &mut slots);
+                let after = tally.after_each.last_mut();
+                after.into_iter().for_each(|after| *after += slots.left().len() as u64);
+            }
+            for slot in slots.left() {
                 tally.by_byte[usize::from(transports[usize::from(*slot)])] += 1;
             }
         }
@@ -335,15 +246,27 @@ impl Criteria {
         {
             return Ok(false);
         }
-        self.accept_codes(&record.codes)
+        if !self.accept_codes(&record.codes)? {
+            return Ok(false);
+        }
+        if let Some(filter) = &self.filter
+            && !filter.accepts(&self.tables[self.lists..], &record.codes, record.profile)?
+        {
+            return Ok(false);
+        }
+        let has = |sample: &Sample| {
+            record.client_id.parse().is_ok_and(|client: ClientId| sample.has(&client))
+        };
+        Ok(self.sample.as_ref().is_none_or(has))
     }
 
     fn accept_codes(&self, codes: &Codes) -> Result<bool, OutdatedTables> {
-        for table in &*self.tables {
-            match table.value_of(codes[table.attribute.index()]) {
+        for table in self.list_tables() {
+            let filter::Column::BuiltIn(attribute) = table.column else { return Ok(false) };
+            match table.value_of(codes[attribute.index()]) {
                 MATCH => {}
-                NO_MATCH => return Ok(false),
-                _ => return Err(OutdatedTables),
+                UNKNOWN_CODE => return Err(OutdatedTables),
+                _ => return Ok(false),
             }
         }
         Ok(true)

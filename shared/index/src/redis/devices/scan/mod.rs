@@ -14,7 +14,8 @@
 //! slots that suits dense matches, and doubles it while it finds too little. The height of a shard
 //! is only read when nothing was found: a scan that fills needs no other request.
 //!
-//! - [`columns`] and [`criteria`]: from columns to candidates. [`chunks`]: their records.
+//! - [`columns`] and [`criteria`]: from columns to candidates. [`table`] and [`filter`]: what the criteria are made of.
+//!   [`slots`]: the slots that are left. [`chunks`]: their records.
 //! - [`compiled`]: criteria that all scans of a broadcast share.
 //! - [`decision`]: decides which of them match, with a dictionary that knows their codes.
 //! - [`count`]: counting the devices that match. [`audience`]: the same by the columns alone, after each criterion.
@@ -26,13 +27,16 @@ mod compiled;
 mod count;
 mod criteria;
 mod decision;
+mod filter;
+mod slots;
+mod table;
 
 use std::ops::Range;
 
 use push_model::{
     app::AppKey,
-    device::{Carrier, Device, Target},
-    profile::Profile,
+    attributes::Attribute,
+    device::{Device, NoTarget, Target, TargetFields},
     slots::SlotRange,
     targeting::Targeting,
     time::UnixMillis,
@@ -50,7 +54,7 @@ use self::{
 };
 use super::record::Record;
 use crate::{
-    Scanned,
+    Scanned, Selection,
     redis::{RedisIndex, dictionary::Moment, layout::SEGMENT_SLOTS},
 };
 
@@ -79,14 +83,20 @@ impl RedisIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
+        Selection { carrier, targeting, registered_by }: Selection<'_>,
+        fields: TargetFields,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        let take = |record: &Record<'_>| record.target();
+        let take = |record: &Record<'_>| {
+            Ok((record.target()?, record.codes[Attribute::Language.index()]))
+        };
         let scope = Scope { app, carrier: Some(carrier), targeting, registered_by };
-        self.scan_slots(scope, range, limit, take).await
+        let read = Moment::now();
+        let Scanned { items, unreadable, next } =
+            self.scan_slots(scope, range, limit, take).await?;
+        let found = items.into_iter().map(Ok::<_, NoTarget>).collect();
+        let items = self.with_fields(app, fields, found, read).await?;
+        Ok(Scanned { items: items.into_iter().flatten().collect(), unreadable, next })
     }
 
     /// The next devices of a range, whole.
@@ -113,18 +123,21 @@ impl RedisIndex {
         let all = Targeting::all_devices();
         let (carrier, registered_by) = (None, UnixMillis(u64::MAX));
         let scope = Scope { app, carrier, targeting: &all, registered_by };
-        let take = |record: &Record<'_>| Ok(((record.target()?, record.stamp), record.codes));
+        let take = |record: &Record<'_>| {
+            let codes = (record.codes, record.profile.to_codes());
+            Ok(((record.target()?, record.stamp), codes))
+        };
         let read = Moment::now();
         let Scanned { items, unreadable, next } =
             self.scan_slots(scope, range, limit, take).await?;
         let (found, codes): (Vec<_>, Vec<_>) = items.into_iter().unzip();
-        let attributes = self.attributes_of_many(app, &codes, read).await?;
+        let described = self.describe(app, &codes, read).await?;
         let items: Vec<_> = found
             .into_iter()
-            .zip(attributes)
-            .filter_map(|((target, stamp), attributes)| {
+            .zip(described)
+            .filter_map(|((target, stamp), described)| {
                 let Target { client_id, transport, token, .. } = target;
-                let (attributes, profile) = (attributes?, Profile::default());
+                let (attributes, profile) = described?;
                 let device = Device { client_id, attributes, transport, token, profile };
                 Some(Registration { device, stamp })
             })
@@ -155,7 +168,7 @@ impl RedisIndex {
         let (mut to, mut height_read) = (range.to, false);
         let mut scanned = Scanned { next: Some(range.from), ..Scanned::default() };
         // Most apps have devices of one carrier, so a carrier alone hardly restricts.
-        let restricts = criteria.get().criteria.attributes().next().is_some();
+        let restricts = criteria.get().criteria.restricts();
         let mut width = if restricts { FIRST_WINDOW } else { 1 };
         width = width.saturating_mul(u32::try_from(limit).unwrap_or(u32::MAX));
         for _ in 0..MAX_WINDOWS {
@@ -220,12 +233,13 @@ impl RedisIndex {
         }
         let mut window = CandidateWindow { slots: Vec::new(), next: to };
         let mut pipe = redis::Pipeline::new();
-        for (from, to) in split_at_segments(from, to) {
-            add_columns(&mut pipe, keys, &shape, from, to);
+        let segments: Vec<(u32, u32)> = split_at_segments(from, to).collect();
+        for (from, to) in &segments {
+            add_columns(&mut pipe, keys, &shape, *from, *to);
         }
-        let answers = self.read_columns(pipe, &shape).await?;
+        let answers = self.read_columns(pipe, &shape, &segments).await?;
         let mut columns = columns_of(&answers, &shape);
-        for (from, _) in split_at_segments(from, to) {
+        for (from, _) in segments {
             let columns: Vec<_> = columns.by_ref().take(shape.columns()).collect();
             let candidates =
                 self.decide(scope, criteria, read, |c| Ok(c.candidates(&columns)?)).await?;

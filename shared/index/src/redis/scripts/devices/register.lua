@@ -1,8 +1,9 @@
 -- Registers or updates devices of one shard. ARGV: the time; all tags; the records of all devices,
--- complete, as if the devices were new; then for each attribute the low bytes of the codes, the bytes
+-- complete, as if the devices were new; then for each built-in attribute the low bytes of the codes, the bytes
 -- of the carrier column, and for each attribute the high bytes, empty if all of them are 0. Devices with
 -- the same tag are next to each other. Answers one letter a device: c(reated), u(pdated), f(ull), g(one: the
--- app was removed). If a device was updated, the answer is two strings: the letters, and for each updated device,
+-- app was removed), a(gain: the device is registered, and it has a profile or is to get one; what it keeps of that is
+-- only known to a caller that has read its record, so it is left unchanged). If a device was updated, the answer is two strings: the letters, and for each updated device,
 -- in order, the epoch of its registration.
 --
 -- A device that has not changed costs no write. New slots are taken in order, so a batch of new
@@ -172,8 +173,10 @@ for group, bucket in ipairs(group_bucket) do
     if find(entries, tag, 1, true) then
       local text, present, last
       slot, text, present, last = find_client(entries, tag, body, to)
+      if slot and (has_profile(byte(text, present + EPOCH)) or has_profile(byte(records, body + EPOCH))) then
+        answers[i] = 'a'
       -- The epoch of the registration is kept; it has the same length in both records.
-      if slot then
+      elseif slot then
         local epoch = sub(text, present, present + EPOCH - 1)
         epochs[#epochs + 1] = epoch
         local at, given = present + EPOCH, body + EPOCH
@@ -221,6 +224,7 @@ for group, bucket in ipairs(group_bucket) do
         gained[length + 1], gained[length + 2] = tag, slot
         length = length + 2
         created = created + 1
+        if has_profile(byte(records, body + EPOCH)) then note_profile(records, body, slot, true) end
         local kind = byte(transports, i)
         counts[kind] = (counts[kind] or 0) + 1
       end
@@ -241,32 +245,6 @@ for group, bucket in ipairs(group_bucket) do
   end
 end
 shard.height, shard.live = height, shard.live + created
-
--- The capacity to which a plane grows: the next size class of the allocator, of which two are used
--- between one power of two and the next, less the longest header of a string.
-local function capacity(needed)
-  local class = 64
-  while class - 10 < needed do class = class * 2 end
-  local smaller = class * 3 / 4 - 10
-  return smaller >= needed and smaller or class - 10
-end
-
--- Writes codes into a plane of this length, and answers its new length.
-local function write_codes(key, length, at, codes)
-  local needed = at + #codes
-  if needed > length then
-    -- SETRANGE would allocate twice the room for a string that it makes longer, so the plane is
-    -- replaced. In one write, because a plane that is deleted first is lost if the next write is
-    -- refused.
-    local old = redis.call('GET', key) or ''
-    length = capacity(needed)
-    redis.call('SET', key,
-      sub(old, 1, at) .. rep('\0', at - #old) .. codes .. rep('\0', length - needed))
-  else
-    redis.call('SETRANGE', key, digits(at), codes)
-  end
-  return length
-end
 
 -- The lengths of the low planes by segment, because those of all attributes are written and grow
 -- together, and of the high planes by key.
@@ -308,6 +286,8 @@ for _, run in ipairs(runs) do
     end
   end
 end
+
+write_profiles()
 
 for slot, code in pairs(transport_bytes) do
   redis.call('SETRANGE', transport_key(digits(floor(slot / SEGMENT))), slot % SEGMENT, char(code))

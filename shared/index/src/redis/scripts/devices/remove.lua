@@ -1,5 +1,5 @@
 -- Removes a device. ARGV: its tag and client id, and its record with the length before it, if the device is to
--- be removed only while it has that record. Answers 1 if it was removed, else 0.
+-- be removed only while it has that record. Answers 0 if it was not removed, else 1, or its user if it had one.
 
 local tag, id, expected = ARGV[1], ARGV[2], ARGV[3]
 local shard, unreadable = read_shard()
@@ -19,6 +19,7 @@ while at do
     if expected and sub(text, first, last) ~= expected then return 0 end
     local counts = {}
     count_transports(counts, text, body + EPOCH, -1)
+    local user = note_profile(text, body, slot, false)
     redis.call('SET', chunk_key(chunk), sub(text, 1, first - 1) .. '\0' .. sub(text, last + 1))
     redis.call('SET', bucket_key(bucket), sub(entries, 1, at - 1) .. sub(entries, at + ENTRY))
     local segment, position = floor(slot / SEGMENT), slot % SEGMENT
@@ -28,10 +29,11 @@ while at do
       local high = high_key(attribute, segment)
       if redis.call('STRLEN', high) > position then redis.call('SETRANGE', high, position, '\0') end
     end
+    write_profiles()
     redis.call('RPUSH', free_key(), slot)
     redis.call('HSET', KEYS[1], 'live', shard.live - 1)
     save_counts(counts, -1)
-    return 1
+    return user and user ~= '' and user or 1
   end
   at, slot = next_entry(entries, tag, at + 1)
 end

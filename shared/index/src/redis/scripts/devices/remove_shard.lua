@@ -1,5 +1,6 @@
 -- Removes a shard in steps. ARGV: how many chunks, and how many buckets, one step may remove, and
--- for how many seconds the shard stays closed after the last step. Answers 1 when nothing is left,
+-- for how many seconds the shard stays closed after the last step, then the names of the columns that the app has
+-- beside the built-in attributes. Answers 1 when nothing is left,
 -- else 0. From the first step on the shard is empty for readers and closed for registrations, so
 -- that no registration adds what a later step would delete, or what no step would delete.
 
@@ -13,9 +14,12 @@ for _ = 1, step do
   redis.call('UNLINK', chunk_key(chunk))
   height = chunk * CHUNK
   if height % SEGMENT == 0 then
-    redis.call('UNLINK', transport_key(height / SEGMENT))
+    redis.call('UNLINK', transport_key(height / SEGMENT), topics_key(height / SEGMENT))
     for attribute = 0, ATTRIBUTES - 1 do
       redis.call('UNLINK', low_key(attribute, height / SEGMENT), high_key(attribute, height / SEGMENT))
+    end
+    for i = 3, #ARGV do
+      redis.call('UNLINK', low_key(ARGV[i], height / SEGMENT), high_key(ARGV[i], height / SEGMENT))
     end
   end
 end

@@ -78,6 +78,7 @@ local function locate(chunk, slot)
 end
 
 local function has_change(flags) return flags % (2 * HAS_CHANGE) >= HAS_CHANGE end
+local function has_profile(flags) return flags % (2 * HAS_PROFILE) >= HAS_PROFILE end
 
 -- The carrier in whose partitions the device with these flags is. `at` is the first byte of the flags, which a
 -- change of carrier follows: the one before, the time, and the one now.
@@ -110,7 +111,35 @@ end
 local function client_id(text, body, last)
   if last < body then return nil end
   local at = body + EPOCH + 1
-  if has_change(byte(text, body + EPOCH) or corrupt('a record without a transport')) then at = at + CHANGE end
+  local flags = byte(text, body + EPOCH) or corrupt('a record without a transport')
+  if has_change(flags) then at = at + CHANGE end
+  if has_profile(flags) then at = at + 2 + be(text, at, 2) end
   if at > #text then corrupt('a record without a client id') end
   return sub(text, at + 1, at + byte(text, at))
+end
+
+-- The capacity to which a plane grows: the next size class of the allocator, of which two are used
+-- between one power of two and the next, less the longest header of a string.
+local function capacity(needed)
+  local class = 64
+  while class - 10 < needed do class = class * 2 end
+  local smaller = class * 3 / 4 - 10
+  return smaller >= needed and smaller or class - 10
+end
+
+-- Writes codes into a plane of this length, and answers its new length.
+local function write_codes(key, length, at, codes)
+  local needed = at + #codes
+  if needed > length then
+    -- SETRANGE would allocate twice the room for a string that it makes longer, so the plane is
+    -- replaced. In one write, because a plane that is deleted first is lost if the next write is
+    -- refused.
+    local old = redis.call('GET', key) or ''
+    length = capacity(needed)
+    redis.call('SET', key,
+      sub(old, 1, at) .. rep('\0', at - #old) .. codes .. rep('\0', length - needed))
+  else
+    redis.call('SETRANGE', key, digits(at), codes)
+  end
+  return length
 end

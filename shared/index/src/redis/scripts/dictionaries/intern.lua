@@ -1,7 +1,7 @@
--- Gives codes to values of one attribute. KEYS: the codes, the values, the free codes, the retired
+-- Gives codes to values of one column: an attribute, or the topics. KEYS: the codes, the values, the free codes, the retired
 -- codes, the reused codes, the state, and the key that exists if the app was removed. ARGV: the most
--- codes of the attribute, the most bytes of the app, the bytes that a value takes beside its text, then
--- the values. A value's code is its position in the list of values, from 1. Answers a code for each
+-- codes of the column, the most bytes of the app, the bytes that a value takes beside its text, the field of the state
+-- that says that the app has the column, empty for those that every app has, then the values. A value's code is its position in the list of values, from 1. Answers a code for each
 -- value, 0 where there is no room; nothing if the app was removed.
 --
 -- A retired code is in use again with this call. A free code is reused only when nothing remembers
@@ -15,7 +15,7 @@ local free = 0
 if tonumber(redis.call('TIME')[1]) >= tonumber(state[2] or 0) then free = redis.call('LLEN', KEYS[3]) end
 local codes, added, added_bytes, refused = {}, 0, 0, 0
 
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local value = ARGV[i]
   local code = tonumber(redis.call('HGET', KEYS[1], value) or 0)
   if code > 0 then
@@ -43,6 +43,7 @@ end
 if added > 0 then
   redis.call('HINCRBY', KEYS[6], 'bytes', added_bytes)
   redis.call('HINCRBY', KEYS[6], 'grown', added)
+  if ARGV[4] ~= '' then redis.call('HSET', KEYS[6], ARGV[4], 1) end
 end
 if refused > 0 then redis.call('HINCRBY', KEYS[6], 'refused', refused) end
 return codes

@@ -1,0 +1,265 @@
+//! The devices of users.
+//!
+//! A user has a list of devices that may be his, in a hash of users with the same hash value. A device is added before its
+//! record names the user, and taken away after its record names him no more. So a device on the list is a candidate, and its
+//! record decides. What was added less than a minute ago is never taken away, because the registration that added it may
+//! be under way. A device that is not on the list although its record names the user, because a fail-over lost the last
+//! writes, is added again with its next registration.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering};
+
+use async_trait::async_trait;
+use futures::{StreamExt as _, future, stream};
+use push_model::{
+    app::AppKey,
+    ids::{ClientId, UserId},
+    profile::MAX_USER_DEVICES,
+};
+use push_store::{
+    IndexError,
+    redis::{connection::reply, keys::Keys},
+};
+
+use super::{
+    Context, RedisIndex,
+    devices::find,
+    layout::{TIME_LEN, USER_HASHES, user_hash},
+};
+use crate::Users;
+
+/// Pairs of a user and a device in one script call.
+const CALL_PAIRS: usize = 128;
+
+/// Script calls that are in flight at the same time.
+const IN_FLIGHT: usize = 32;
+
+/// For how long a device stays on the list of a user whom its record does not name, in milliseconds: longer than a
+/// registration may take.
+const UNDER_WAY: u64 = 60_000;
+
+/// A user and a device.
+pub(super) type Pair<'a> = (&'a str, &'a ClientId);
+
+/// The users of one app.
+#[derive(Clone, Copy)]
+pub(super) struct AppUsers<'a> {
+    pub(super) context: &'a Context,
+    pub(super) keys: &'a Keys,
+    pub(super) app: &'a AppKey,
+}
+
+impl AppUsers<'_> {
+    /// Adds devices to users, before their records name them: for each pair false if the user has as many devices as he
+    /// may have.
+    pub(super) async fn add(&self, pairs: &[Pair<'_>]) -> Vec<Result<bool, IndexError>> {
+        let mut added = self.call_add(pairs, true).await;
+        let refused: Vec<usize> = (0..pairs.len())
+            .filter(|place| matches!(added.get(*place), Some(Ok(false))))
+            .collect();
+        if refused.is_empty() {
+            return added;
+        }
+        // Devices that are no longer his may be on the list. Looking takes them away.
+        let mut full: Vec<&str> =
+            refused.iter().filter_map(|place| pairs.get(*place)).map(|(user, _)| *user).collect();
+        full.sort_unstable();
+        full.dedup();
+        let full: Vec<UserId> = full.into_iter().filter_map(|user| user.parse().ok()).collect();
+        let again: Vec<Pair<'_>> = refused.iter().filter_map(|at| pairs.get(*at)).copied().collect();
+        let answers = match self.devices_of(&full).await {
+            Ok(_) => self.call_add(&again, true).await,
+            Err(error) => again.iter().map(|_| Err(error.duplicate())).collect(),
+        };
+        for (place, answer) in refused.into_iter().zip(answers) {
+            if let Some(added) = added.get_mut(place) {
+                *added = answer;
+            }
+        }
+        added
+    }
+
+    /// Adds devices whose records name these users, if they are not there.
+    pub(super) async fn check(&self, pairs: &[Pair<'_>]) -> Vec<Result<(), IndexError>> {
+        let added = self.call_add(pairs, false).await;
+        added.into_iter().map(|added| added.map(drop)).collect()
+    }
+
+    async fn call_add(&self, pairs: &[Pair<'_>], renews: bool) -> Vec<Result<bool, IndexError>> {
+        let calls = by_hash(pairs).into_iter().map(async |(hash, places)| {
+            let key = self.keys.users(self.app, hash);
+            let mut call = self.context.scripts.add_users.call(&[&key]);
+            call.arg(MAX_USER_DEVICES).arg(u8::from(renews));
+            for (user, client) in places.iter().filter_map(|place| pairs.get(*place)) {
+                call.arg(*user).arg(client.as_str());
+            }
+            let letters = call.run(&self.context.link).await.and_then(reply::bytes);
+            (places, letters)
+        });
+        let mut answers: Vec<_> = pairs.iter().map(|_| Ok(true)).collect();
+        let mut calls = stream::iter(calls).buffer_unordered(IN_FLIGHT);
+        while let Some((places, letters)) = calls.next().await {
+            for (number, place) in places.into_iter().enumerate() {
+                let Some(answer) = answers.get_mut(place) else { continue };
+                *answer = match &letters {
+                    Ok(letters) => Ok(letters.as_ref().and_then(|l| l.get(number)) == Some(&b'o')),
+                    Err(error) => Err(error.duplicate()),
+                };
+            }
+        }
+        answers
+    }
+
+    /// Takes devices away from users whom their records do not name any more. A device that stays, because the index does
+    /// not answer or because it was added a moment ago, is no device of the user all the same.
+    pub(super) async fn drop(&self, pairs: &[Pair<'_>]) {
+        self.drop_older(pairs, UNDER_WAY).await;
+    }
+
+    /// Takes devices away from users that were just added, for an app that was removed.
+    pub(super) async fn drop_added(&self, pairs: &[Pair<'_>]) {
+        self.drop_older(pairs, 0).await;
+    }
+
+    async fn drop_older(&self, pairs: &[Pair<'_>], age: u64) {
+        let calls = by_hash(pairs).into_iter().map(async |(hash, places)| {
+            let key = self.keys.users(self.app, hash);
+            let mut call = self.context.scripts.drop_users.call(&[&key]);
+            call.arg(age);
+            for (user, client) in places.iter().filter_map(|place| pairs.get(*place)) {
+                call.arg(*user).arg(client.as_str());
+            }
+            call.run(&self.context.link).await.is_ok()
+        });
+        stream::iter(calls).buffer_unordered(IN_FLIGHT).for_each(|_| future::ready(())).await;
+    }
+
+    /// The devices whose records name these users. The others that are on their lists are taken away.
+    pub(super) async fn devices_of(
+        &self,
+        users: &[UserId],
+    ) -> Result<Vec<Vec<ClientId>>, IndexError> {
+        let (mut of, mut clients) = (Vec::new(), Vec::new());
+        for (place, client) in self.candidates(users).await? {
+            of.push(place);
+            clients.push(client);
+        }
+        let mut devices: Vec<Vec<ClientId>> = vec![Vec::new(); users.len()];
+        let mut is_stale = vec![true; clients.len()];
+        find(self.context, self.keys, self.app, &clients, |index, found| {
+            let (Some(place), Some(is_stale)) = (of.get(index), is_stale.get_mut(index)) else {
+                return Ok(());
+            };
+            let user = users.get(*place).map(UserId::as_str);
+            match found {
+                Ok(found) if Some(found.record.profile.user()) == user => {
+                    *is_stale = false;
+                    devices.get_mut(*place).into_iter().for_each(|of_user: &mut Vec<_>| {
+                        of_user.extend(clients.get(index).cloned());
+                    });
+                }
+                Ok(_) => {}
+                // It cannot be read, and another one may be the client's.
+                Err(IndexError::Corrupt(_)) => *is_stale = false,
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        })
+        .await?;
+        let stale = of.iter().zip(&clients).zip(is_stale).filter(|(_, is_stale)| *is_stale);
+        let stale: Vec<Pair<'_>> = stale
+            .filter_map(|((place, client), _)| Some((users.get(*place)?.as_str(), client)))
+            .collect();
+        self.drop(&stale).await;
+        for of_user in &mut devices {
+            of_user.sort_unstable();
+            of_user.dedup();
+            of_user.truncate(MAX_USER_DEVICES);
+        }
+        Ok(devices)
+    }
+
+    /// The devices on the lists of these users, each with its user's place.
+    async fn candidates(&self, users: &[UserId]) -> Result<Vec<(usize, ClientId)>, IndexError> {
+        let mut by_hash: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
+        for (place, user) in users.iter().enumerate() {
+            by_hash.entry(user_hash(user.as_str())).or_default().push(place);
+        }
+        let reads = by_hash.into_iter().map(async |(hash, places)| {
+            let mut get = redis::cmd("HMGET");
+            get.arg(self.keys.users(self.app, hash));
+            for user in places.iter().filter_map(|place| users.get(*place)) {
+                get.arg(user.as_str());
+            }
+            let lists = reply::list(self.context.link.read(&get).await?)?;
+            let mut found = Vec::new();
+            for (place, list) in places.into_iter().zip(lists) {
+                let list = reply::bytes(list)?.unwrap_or_default();
+                found.extend(listed(&list).map(|client| (place, client)));
+            }
+            Ok::<_, IndexError>(found)
+        });
+        let mut reads = stream::iter(reads).buffer_unordered(IN_FLIGHT);
+        let mut candidates = Vec::new();
+        while let Some(found) = reads.next().await {
+            candidates.extend(found?);
+        }
+        Ok(candidates)
+    }
+}
+
+/// The places of pairs whose users have the same hash, cut into calls.
+fn by_hash(pairs: &[Pair<'_>]) -> Vec<(u8, Vec<usize>)> {
+    let mut places: Vec<(u8, usize)> =
+        pairs.iter().map(|(user, _)| user_hash(user)).zip(0..).collect();
+    places.sort_unstable();
+    let calls = places.chunk_by(|(a, _), (b, _)| a == b).flat_map(|same| same.chunks(CALL_PAIRS));
+    calls
+        .filter_map(|call| Some((call.first()?.0, call.iter().map(|(_, place)| *place).collect())))
+        .collect()
+}
+
+/// The client ids of a list: behind the time and the length of each. What cannot be read ends the list.
+fn listed(mut list: &[u8]) -> impl Iterator<Item = ClientId> {
+    std::iter::from_fn(move || {
+        let (_, rest) = list.split_at_checked(TIME_LEN)?;
+        let (len, rest) = rest.split_first()?;
+        let (client, rest) = rest.split_at_checked(usize::from(*len))?;
+        list = rest;
+        std::str::from_utf8(client).ok()?.parse().ok()
+    })
+}
+
+impl RedisIndex {
+    /// The users of an app.
+    pub(super) fn users<'a>(&'a self, app: &'a AppKey) -> AppUsers<'a> {
+        AppUsers { context: &self.context, keys: &self.keys, app }
+    }
+
+    /// Forgets the users of an app that was removed.
+    pub(super) async fn remove_users(&self, app: &AppKey) -> Result<(), IndexError> {
+        let keys = (0..USER_HASHES).filter_map(|hash| u8::try_from(hash).ok());
+        let removals = keys.map(|hash| self.keys.users(app, hash)).map(async |key| {
+            self.bulk.command(redis::cmd("UNLINK").arg(key)).await.map_err(IndexError::from)
+        });
+        let mut removals = stream::iter(removals).buffer_unordered(IN_FLIGHT);
+        while let Some(removed) = removals.next().await {
+            removed?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Users for RedisIndex {
+    async fn user_devices(
+        &self,
+        app: &AppKey,
+        users: &[UserId],
+    ) -> Result<Vec<Vec<ClientId>>, IndexError> {
+        self.users(app).devices_of(users).await
+    }
+
+    fn limit_topics(&self, most: usize) {
+        self.most_topics.store(most, Ordering::Relaxed);
+    }
+}
