@@ -212,8 +212,8 @@ async fn a_push_to_users_names_the_devices_that_they_have_when_it_is_accepted() 
         let users = users.iter().map(|(user, n)| (user.parse().unwrap(), *n)).collect();
         Audience::Users(NamedUsers { clients, users })
     };
-    assert_eq!(audiences[0], named(&["b", "a"], &[("u", 1)]));
-    assert_eq!(audiences[1], named(&["c"], &[("v", 1), ("w", 0)]));
+    assert_eq!(*audiences[0], named(&["b", "a"], &[("u", 1)]));
+    assert_eq!(*audiences[1], named(&["c"], &[("v", 1), ("w", 0)]));
 
     let many =
         push(&service, json!({"type": 2, "client_ids": ["a", "b"], "user_ids": ["u"]})).await;
@@ -261,10 +261,11 @@ async fn a_filter_is_checked_by_what_the_app_declares_and_counts_an_audience() {
     );
     let sent = push(&service, filtered(json!({"not": level}))).await;
     assert_eq!(sent.http, 200, "{}", sent.text);
-    let Audience::Targeting(targeting) = service.jobs(1).await.remove(0).audience else {
-        panic!("a targeting")
-    };
-    assert_eq!(targeting.filter.unwrap().leaves().len(), 1);
+    let audience = service.jobs(1).await.remove(0).audience;
+    let Audience::Targeting(targeting) = &*audience else { panic!("a targeting") };
+    assert_eq!(targeting.filter.as_ref().unwrap().leaves().len(), 1);
+    let topics = json!({"any": [{"topic": "a"}, {"topic": "z"}, {"topic": "z"}]});
+    assert_eq!(warnings(&push(&service, filtered(topics)).await), ["no device has the topic z"]);
 
     let path = format!("/v1/audience/{APP}");
     for (filter, devices) in [
