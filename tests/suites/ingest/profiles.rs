@@ -264,6 +264,8 @@ async fn a_filter_is_checked_by_what_the_app_declares_and_counts_an_audience() {
     let audience = service.jobs(1).await.remove(0).audience;
     let Audience::Targeting(targeting) = &*audience else { panic!("a targeting") };
     assert_eq!(targeting.filter.as_ref().unwrap().leaves().len(), 1);
+    let topics = json!({"any": [{"topic": "a"}, {"topic": "z"}, {"topic": "z"}]});
+    assert_eq!(warnings(&push(&service, filtered(topics)).await), ["no device has the topic z"]);
 
     let path = format!("/v1/audience/{APP}");
     for (filter, devices) in [

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use futures::{StreamExt as _, future, stream};
 use push_model::{
     app::AppKey,
-    ids::{ClientId, UserId},
+    filter::Column,
+    ids::{ClientId, Topic, UserId},
     profile::MAX_USER_DEVICES,
 };
 use push_store::{
@@ -257,6 +258,27 @@ impl Users for RedisIndex {
         users: &[UserId],
     ) -> Result<Vec<Vec<ClientId>>, IndexError> {
         self.users(app).devices_of(users).await
+    }
+
+    async fn unknown_topics(
+        &self,
+        app: &AppKey,
+        topics: &[Topic],
+    ) -> Result<Vec<Topic>, IndexError> {
+        let known = self.dictionaries(app).await?;
+        self.load(app, &known, [Column::Topic]).await?;
+        let unknown = || {
+            let is_unknown = |topic: &&Topic| {
+                known.with(Column::Topic, |known| known.usable_code(topic.as_str()).is_none())
+            };
+            topics.iter().filter(is_unknown).cloned().collect::<Vec<_>>()
+        };
+        if unknown().is_empty() {
+            return Ok(Vec::new());
+        }
+        // Another program may have added it since.
+        self.read_rest(app, &known, [Column::Topic]).await?;
+        Ok(unknown())
     }
 
     fn limit_topics(&self, most: usize) {

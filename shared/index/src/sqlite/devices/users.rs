@@ -1,17 +1,19 @@
-//! Finding the devices of users, by an index of the table.
+//! Finding the devices of users, by an index of the table, and the topics that devices have.
 
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
-    ids::{ClientId, UserId},
+    filter::Column,
+    ids::{ClientId, Topic, UserId},
     profile::MAX_USER_DEVICES,
 };
 use push_sqlite::StoreError;
 use push_store::IndexError;
 use rusqlite::{Connection, params};
 
+use super::dictionary::number;
 use crate::{Users, sqlite::SqliteIndex};
 
 #[async_trait]
@@ -31,9 +33,31 @@ impl Users for SqliteIndex {
         Ok(found)
     }
 
+    async fn unknown_topics(
+        &self,
+        app: &AppKey,
+        topics: &[Topic],
+    ) -> Result<Vec<Topic>, IndexError> {
+        let wanted = topics.to_vec();
+        let read = move |sql: &Connection, app| {
+            wanted.iter().map(|topic| is_in_use(sql, app, topic)).collect::<Result<Vec<_>, _>>()
+        };
+        let mut in_use = self.read_app(app, read).await?;
+        in_use.resize(topics.len(), false);
+        let unknown = topics.iter().zip(in_use).filter(|(_, in_use)| !in_use);
+        Ok(unknown.map(|(topic, _)| topic.clone()).collect())
+    }
+
     fn limit_topics(&self, most: usize) {
         self.most_topics.store(most, Ordering::Relaxed);
     }
+}
+
+fn is_in_use(sql: &Connection, app: i64, topic: &Topic) -> Result<bool, StoreError> {
+    let find =
+        "SELECT 1 FROM word WHERE app = ?1 AND attribute = ?2 AND value = ?3 AND retired = 0";
+    let with = params![app, number(Column::Topic), topic.as_str()];
+    Ok(sql.prepare_cached(find)?.exists(with)?)
 }
 
 fn devices_of(sql: &Connection, app: i64, user: &UserId) -> Result<Vec<ClientId>, StoreError> {
