@@ -138,13 +138,10 @@ impl RedisIndex {
 
     /// Lets the dictionaries expire, but not immediately: a scan that has read a device may still look
     /// up the values of its codes.
-    async fn expire_dictionaries(
-        &self,
-        app: &AppKey,
-        others: &[Column],
-    ) -> Result<(), IndexError> {
+    async fn expire_dictionaries(&self, app: &AppKey, others: &[Column]) -> Result<(), IndexError> {
         let columns = Attribute::ALL.map(Column::BuiltIn).into_iter().chain(others.iter().copied());
-        let dictionaries: Vec<_> = columns.map(|column| self.keys.dictionary(app, column)).collect();
+        let dictionaries: Vec<_> =
+            columns.map(|column| self.keys.dictionary(app, column)).collect();
         let state = self.keys.dictionary_state(app);
         for key in dictionaries.iter().flat_map(DictionaryKeys::all).chain([&*state]) {
             let mut expire = redis::cmd("EXPIRE");

@@ -53,9 +53,8 @@ impl AppUsers<'_> {
     /// may have.
     pub(super) async fn add(&self, pairs: &[Pair<'_>]) -> Vec<Result<bool, IndexError>> {
         let mut added = self.call_add(pairs, true).await;
-        let refused: Vec<usize> = (0..pairs.len())
-            .filter(|place| matches!(added.get(*place), Some(Ok(false))))
-            .collect();
+        let refused: Vec<usize> =
+            (0..pairs.len()).filter(|place| matches!(added.get(*place), Some(Ok(false)))).collect();
         if refused.is_empty() {
             return added;
         }
@@ -65,7 +64,8 @@ impl AppUsers<'_> {
         full.sort_unstable();
         full.dedup();
         let full: Vec<UserId> = full.into_iter().filter_map(|user| user.parse().ok()).collect();
-        let again: Vec<Pair<'_>> = refused.iter().filter_map(|at| pairs.get(*at)).copied().collect();
+        let again: Vec<Pair<'_>> =
+            refused.iter().filter_map(|at| pairs.get(*at)).copied().collect();
         let answers = match self.devices_of(&full).await {
             Ok(_) => self.call_add(&again, true).await,
             Err(error) => again.iter().map(|_| Err(error.duplicate())).collect(),

@@ -79,7 +79,8 @@ async fn a_topic_reaches_its_devices_while_it_grows_to_thousands_in_a_segment_an
         ask::<Vec<u8>>(redis, &["HGET", &members, code]).await.len()
     };
     let reached = async |topic: &str| found(&index, &asking(Column::Topic, &[topic], false)).await;
-    let not_reached = async |topic: &str| found(&index, &asking(Column::Topic, &[topic], true)).await;
+    let not_reached =
+        async |topic: &str| found(&index, &asking(Column::Topic, &[topic], true)).await;
     for (count, bytes) in [(2000, 4000), (2046, 4092), (2047, 4095), (2200, 4095)] {
         index.put_devices(&key(), &all[..count], NOW).await.unwrap();
         assert_eq!(form(&mut redis, "1").await, bytes, "{count}");
@@ -93,8 +94,7 @@ async fn a_topic_reaches_its_devices_while_it_grows_to_thousands_in_a_segment_an
     };
     // A thousand lose the topic, one by one or with their registration.
     let leave = |id: &ClientId| {
-        let topics =
-            TopicsChange::Edit { add: Vec::new(), remove: vec!["all".parse().unwrap()] };
+        let topics = TopicsChange::Edit { add: Vec::new(), remove: vec!["all".parse().unwrap()] };
         (id.clone(), ProfileChange { topics, ..Default::default() })
     };
     let left: Vec<_> = ids[1000..1600].iter().map(leave).collect();
@@ -117,7 +117,10 @@ async fn a_topic_reaches_its_devices_while_it_grows_to_thousands_in_a_segment_an
     index.patch_devices(&key(), &others).await.unwrap();
     let members = format!("{namespace}:{{{}/5}}:w0", key());
     assert_eq!(ask::<Vec<String>>(&mut redis, &["HKEYS", &members]).await, ["2"]);
-    assert_eq!(reached("few").await, sorted(&[ids[0].clone(), ids[700].clone(), ids[1400].clone()]));
+    assert_eq!(
+        reached("few").await,
+        sorted(&[ids[0].clone(), ids[700].clone(), ids[1400].clone()])
+    );
 }
 
 #[tokio::test]
@@ -249,8 +252,9 @@ async fn a_removed_app_leaves_no_profile_and_no_user_behind() {
     let (index, namespace, mut redis) = begin().await;
     index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap();
     let key = AppKey::from(&index.app(&app()).await.unwrap().unwrap());
-    let devices: Vec<_> =
-        (0..200).map(|n| with_profile(&format!("c{n}"), "pro", &["f1"], &format!("u{n}"))).collect();
+    let devices: Vec<_> = (0..200)
+        .map(|n| with_profile(&format!("c{n}"), "pro", &["f1"], &format!("u{n}")))
+        .collect();
     index.put_devices(&key, &devices, NOW).await.unwrap();
     assert!(index.remove_app(&app()).await.unwrap());
     let late = index.put_devices(&key, &devices[..1], NOW).await.unwrap();

@@ -28,17 +28,17 @@ use push_model::{
 use push_store::{IndexError, redis::connection::reply};
 use redis::Value;
 
+use self::{
+    find::FoundDevice,
+    registration::COALESCED_DEVICES,
+    shard::{ShardSize, carrier_extents},
+};
 pub(super) use self::{
     find::{BucketCounts, Lookups, SlotCache, bucket_counts, find, lookups},
     profile::{CodedChange, CustomCodes, ProfileCodes, Section, TopicCodes},
     record::Codes,
     registration::{Registrations, registrations},
     scan::{TableCache, table_cache},
-};
-use self::{
-    find::FoundDevice,
-    registration::COALESCED_DEVICES,
-    shard::{ShardSize, carrier_extents},
 };
 use super::{
     RedisIndex,

@@ -62,9 +62,9 @@ impl<'a> Section<'a> {
 
     /// The code of each custom attribute, by id.
     pub(in crate::redis) fn custom(&self) -> impl Iterator<Item = (CustomId, u16)> + use<'a> {
-        self.custom.iter().map(|&[a, b, c, d]| {
-            (CustomId(u16::from_be_bytes([a, b])), u16::from_be_bytes([c, d]))
-        })
+        self.custom
+            .iter()
+            .map(|&[a, b, c, d]| (CustomId(u16::from_be_bytes([a, b])), u16::from_be_bytes([c, d])))
     }
 
     /// The code of a custom attribute; 0 if the device lacks it.
@@ -120,9 +120,9 @@ impl ProfileCodes {
     /// Keeps the custom attributes that the app declares; those that were declared last, if that is not known.
     pub(super) fn retain_declared(&mut self, declared: Option<&[CustomId]>) {
         match declared {
-            Some(ids) => self.custom.retain(|&[a, b, ..]| {
-                ids.contains(&CustomId(u16::from_be_bytes([a, b])))
-            }),
+            Some(ids) => self
+                .custom
+                .retain(|&[a, b, ..]| ids.contains(&CustomId(u16::from_be_bytes([a, b])))),
             None => {
                 let older = self.custom.len().saturating_sub(MAX_CUSTOM_ATTRIBUTES);
                 self.custom.drain(..older);

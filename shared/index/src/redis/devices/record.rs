@@ -26,9 +26,7 @@ use push_model::{
 use push_store::IndexError;
 
 use super::profile::Section;
-use crate::redis::layout::{
-    CHANGE_LEN, CHUNK_SLOTS, EPOCH_LEN, HAS_CHANGE, HAS_PROFILE, TIME_LEN,
-};
+use crate::redis::layout::{CHANGE_LEN, CHUNK_SLOTS, EPOCH_LEN, HAS_CHANGE, HAS_PROFILE, TIME_LEN};
 
 /// The codes of a device's attributes, 0 for an attribute that it lacks.
 pub(in crate::redis) type Codes = [u16; Attribute::COUNT];
@@ -52,12 +50,7 @@ pub(in crate::redis) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The record of a device that has not changed its carrier.
-    pub(super) fn of(
-        device: &'a Device,
-        codes: Codes,
-        profile: Section<'a>,
-        stamp: Stamp,
-    ) -> Self {
+    pub(super) fn of(device: &'a Device, codes: Codes, profile: Section<'a>, stamp: Stamp) -> Self {
         Self {
             stamp,
             codes,

@@ -235,7 +235,8 @@ impl Dictionaries {
             TopicsChange::Keep => TopicCodes::Keep,
             TopicsChange::Replace(topics) => TopicCodes::Replace(added(topics)),
             TopicsChange::Edit { add, remove } => {
-                let codes = |topic: &Topic| self.with(Column::Topic, |k| k.codes_of(topic.as_str()));
+                let codes =
+                    |topic: &Topic| self.with(Column::Topic, |k| k.codes_of(topic.as_str()));
                 let remove = remove.iter().flat_map(codes).collect();
                 TopicCodes::Edit { add: added(add), remove }
             }

@@ -2,12 +2,7 @@
 
 use std::time::Duration;
 
-use push_model::{
-    app::AppKey,
-    attributes::Attribute,
-    filter::Column,
-    time::UnixMillis,
-};
+use push_model::{app::AppKey, attributes::Attribute, filter::Column, time::UnixMillis};
 use push_store::{IndexError, redis::connection::reply};
 
 use crate::{DICTIONARY_BYTES, DictionaryUse, redis::RedisIndex};

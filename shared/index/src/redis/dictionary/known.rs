@@ -13,7 +13,10 @@ use push_model::{
 };
 
 use super::Connections;
-use crate::{AttributeSet, DICTIONARY_VALUE_OVERHEAD, redis::devices::{Codes, Section}};
+use crate::{
+    AttributeSet, DICTIONARY_VALUE_OVERHEAD,
+    redis::devices::{Codes, Section},
+};
 
 /// A moment at this machine, by both of its clocks.
 #[derive(Debug, Clone, Copy)]
@@ -196,11 +199,7 @@ impl Dictionaries {
         }
     }
 
-    pub(super) fn change<T>(
-        &self,
-        column: Column,
-        change: impl FnOnce(&mut Dictionary) -> T,
-    ) -> T {
+    pub(super) fn change<T>(&self, column: Column, change: impl FnOnce(&mut Dictionary) -> T) -> T {
         match column {
             Column::BuiltIn(attribute) => change(&mut write(&self.known[attribute.index()])),
             Column::Custom(_) | Column::Topic => change(&mut write(&self.other(column))),

@@ -51,9 +51,9 @@ use push_store::{
 };
 use quick_cache::{Weighter, sync::Cache};
 
+pub(super) use self::change::Coded;
 use self::known::Check;
 pub(super) use self::known::{Dictionaries, Dictionary, Moment};
-pub(super) use self::change::Coded;
 use super::{
     RedisIndex,
     devices::{Codes, ProfileCodes},
@@ -199,9 +199,9 @@ impl RedisIndex {
         dictionaries: &Dictionaries,
         columns: impl IntoIterator<Item = Column>,
     ) -> Result<(), IndexError> {
-        let missing = columns.into_iter().filter(|column| {
-            !dictionaries.with(*column, |known| known.complete)
-        });
+        let missing = columns
+            .into_iter()
+            .filter(|column| !dictionaries.with(*column, |known| known.complete));
         let read = missing.map(|column| self.read_dictionary(app, dictionaries, column));
         futures::future::try_join_all(read.collect::<Vec<_>>()).await?;
         Ok(())
@@ -369,7 +369,10 @@ impl RedisIndex {
             found = all(&dictionaries);
         }
         dictionaries.decided_in_time(read)?;
-        Ok(found.into_iter().map(|(attributes, (profile, _))| Some((attributes?, profile))).collect())
+        Ok(found
+            .into_iter()
+            .map(|(attributes, (profile, _))| Some((attributes?, profile)))
+            .collect())
     }
 
     /// The values of one attribute that codes stand for, which were read at this moment; none for a code that the

@@ -97,11 +97,7 @@ impl RedisIndex {
     }
 
     /// The codes of one column that have a value.
-    async fn codes_with_value(
-        &self,
-        app: &AppKey,
-        column: Column,
-    ) -> Result<Vec<u16>, IndexError> {
+    async fn codes_with_value(&self, app: &AppKey, column: Column) -> Result<Vec<u16>, IndexError> {
         let list = self.keys.dictionary(app, column).values;
         let mut codes = Vec::new();
         for from in (0..MAX_DISTINCT_VALUES).step_by(READ_VALUES) {
@@ -122,11 +118,7 @@ impl RedisIndex {
     }
 
     /// The codes of one column that are retired.
-    async fn retired_codes(
-        &self,
-        app: &AppKey,
-        column: Column,
-    ) -> Result<Vec<u16>, IndexError> {
+    async fn retired_codes(&self, app: &AppKey, column: Column) -> Result<Vec<u16>, IndexError> {
         let mut get = redis::cmd("GET");
         get.arg(self.keys.dictionary(app, column).retired);
         let bits = reply::bytes(self.bulk.read(&get).await?)?.unwrap_or_default();

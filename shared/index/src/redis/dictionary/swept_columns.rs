@@ -115,7 +115,8 @@ impl RedisIndex {
                 for (column, seen) in columns.iter().zip(&mut seen) {
                     if *column == Column::Topic {
                         for code in reply::list(next())? {
-                            let code = reply::number(code)?.and_then(|code| u16::try_from(code).ok());
+                            let code =
+                                reply::number(code)?.and_then(|code| u16::try_from(code).ok());
                             code.into_iter().for_each(|code| seen.insert(code));
                         }
                         continue;

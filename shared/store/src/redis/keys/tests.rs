@@ -58,5 +58,8 @@ fn the_columns_of_an_apps_own_are_named_and_found_by_their_names() {
     for column in [Column::Topic, Column::Custom(CustomId(1)), Column::Custom(CustomId(65_535))] {
         assert_eq!(column_of_name(&column_name(column)), Some(column));
     }
-    assert_eq!((column_of_name("c"), column_of_name("2"), column_of_name("c65536")), (None, None, None));
+    assert_eq!(
+        (column_of_name("c"), column_of_name("2"), column_of_name("c65536")),
+        (None, None, None)
+    );
 }

@@ -91,9 +91,8 @@ async fn targets(
     let mut targets: Vec<Answer> = clients.iter().map(|_| Ok(Err(NoTarget::Unknown))).collect();
     let found = find(context, keys, app, clients, |index, found| {
         let Some(target) = targets.get_mut(index) else { return Ok(()) };
-        let with_language = |record: Record<'_>| {
-            Ok((record.target()?, record.codes[Attribute::Language.index()]))
-        };
+        let with_language =
+            |record: Record<'_>| Ok((record.target()?, record.codes[Attribute::Language.index()]));
         match found.and_then(|found| with_language(found.record)) {
             Ok(found) => *target = Ok(Ok(found)),
             Err(IndexError::Corrupt(what)) if matches!(target, Ok(Err(_))) => {
@@ -151,7 +150,8 @@ impl RedisIndex {
         let languages = match fields {
             TargetFields::Address => Vec::new(),
             TargetFields::WithLanguage => {
-                let code = |found: &Result<WithLanguage, NoTarget>| found.as_ref().map_or(0, |f| f.1);
+                let code =
+                    |found: &Result<WithLanguage, NoTarget>| found.as_ref().map_or(0, |f| f.1);
                 let codes: Vec<u16> = found.iter().map(code).collect();
                 self.values_of(app, Attribute::Language, &codes, read).await?
             }

@@ -27,12 +27,7 @@ use std::{
     time::Duration,
 };
 
-use push_model::{
-    app::AppKey,
-    device::Device,
-    profile::DeviceWrite,
-    registration::Stamp,
-};
+use push_model::{app::AppKey, device::Device, profile::DeviceWrite, registration::Stamp};
 use push_store::{
     IndexError,
     coalescer::{Coalescer, CoalescerLimits},

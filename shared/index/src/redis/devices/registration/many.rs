@@ -104,16 +104,18 @@ impl RedisIndex {
             .zip(&codes)
             .zip(changes.iter().zip(&fresh))
             .enumerate()
-            .map(|(number, (((write, stamp), (codes, _)), (coded, (fresh, beyond))))| PendingDevice {
-                number,
-                hash: ClientHash::of(&write.device.client_id),
-                device: &write.device,
-                codes: *codes,
-                change: &coded.change,
-                profile: fresh.section(),
-                beyond: *beyond,
-                stamp: *stamp,
-                not_after,
+            .map(|(number, (((write, stamp), (codes, _)), (coded, (fresh, beyond))))| {
+                PendingDevice {
+                    number,
+                    hash: ClientHash::of(&write.device.client_id),
+                    device: &write.device,
+                    codes: *codes,
+                    change: &coded.change,
+                    profile: fresh.section(),
+                    beyond: *beyond,
+                    stamp: *stamp,
+                    not_after,
+                }
             })
             .collect();
         sort_for_writing(&mut pending);
@@ -212,9 +214,8 @@ impl RedisIndex {
 /// on what the one before it leaves. The devices are sorted.
 fn in_turn(devices: &[PendingDevice<'_>]) -> HashSet<usize> {
     let clients = devices.chunk_by(|a, b| a.hash == b.hash);
-    let several = clients.filter(|same| {
-        same.len() > 1 && same.iter().any(|device| !device.profile.is_empty())
-    });
+    let several = clients
+        .filter(|same| same.len() > 1 && same.iter().any(|device| !device.profile.is_empty()));
     several.flatten().map(|device| device.number).collect()
 }
 

@@ -5,10 +5,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use push_model::{
-    app::AppKey,
-    custom::MAX_CUSTOM_ATTRIBUTES,
-    ids::ClientId,
-    profile::ProfileChange,
+    app::AppKey, custom::MAX_CUSTOM_ATTRIBUTES, ids::ClientId, profile::ProfileChange,
 };
 use push_store::IndexError;
 
@@ -50,12 +47,6 @@ struct Found {
     absent: Absent,
 }
 
-/// Changes that are in force together: what they are, and until when they may be written.
-struct InCodes {
-    coded: Vec<Coded>,
-    not_after: u64,
-}
-
 type Patched = Result<Absent, PatchRefused>;
 
 impl RedisIndex {
@@ -83,7 +74,8 @@ impl RedisIndex {
         loop {
             // Of several changes of one device only the first that has no answer.
             let mut clients = HashSet::new();
-            let open = answers.iter().zip(changes).zip(0..).filter(|((answer, _), _)| answer.is_none());
+            let open =
+                answers.iter().zip(changes).zip(0..).filter(|((answer, _), _)| answer.is_none());
             let open: Vec<usize> = open
                 .filter(|((_, (client, _)), _)| clients.insert(client))
                 .map(|(_, place)| place)
@@ -107,8 +99,7 @@ impl RedisIndex {
             };
             let looked_up = Moment::now();
             let clients: Vec<ClientId> = named.iter().map(|(client, _)| client.clone()).collect();
-            let in_codes = InCodes { coded, not_after };
-            let (found, missing) = self.find_to_patch(app, &open, &clients, &in_codes).await?;
+            let (found, missing) = self.find_to_patch(app, &open, &clients, &coded).await?;
             if connections(&self.quick, &self.bulk) != read_on
                 || dictionaries.decided_in_time(looked_up).is_err()
             {
@@ -121,7 +112,9 @@ impl RedisIndex {
                 }
             }
             let before = answers.iter().flatten().count();
-            is_late = self.write_patched(app, changes, found, not_after, &mut answers, &mut clock).await?;
+            is_late = self
+                .write_patched(app, changes, found, not_after, &mut answers, &mut clock)
+                .await?;
             within = if is_late { Duration::ZERO } else { CACHED_FOR };
             tries = if answers.iter().flatten().count() > before { 0 } else { tries + 1 };
         }
@@ -133,13 +126,13 @@ impl RedisIndex {
         app: &AppKey,
         places: &[usize],
         clients: &[ClientId],
-        in_codes: &InCodes,
+        coded: &[Coded],
     ) -> Result<(Vec<Found>, Vec<(usize, PatchRefused)>), IndexError> {
         let mut states: Vec<Result<Found, PatchRefused>> =
             places.iter().map(|_| Err(PatchRefused::Unknown)).collect();
         find(&self.context, &self.keys, app, clients, |index, found| {
             let (Some(state), Some(place), Some(coded)) =
-                (states.get_mut(index), places.get(index), in_codes.coded.get(index))
+                (states.get_mut(index), places.get(index), coded.get(index))
             else {
                 return Ok(());
             };
@@ -158,7 +151,9 @@ impl RedisIndex {
                         absent: Absent { topics_beyond, ..coded.absent.clone() },
                     });
                 }
-                Err(IndexError::Corrupt(_)) if state.is_err() => *state = Err(PatchRefused::Unreadable),
+                Err(IndexError::Corrupt(_)) if state.is_err() => {
+                    *state = Err(PatchRefused::Unreadable)
+                }
                 Err(IndexError::Corrupt(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -194,7 +189,8 @@ impl RedisIndex {
         let (mut pairs, mut places): (Vec<Pair<'_>>, Vec<usize>) = (Vec::new(), Vec::new());
         for (place, device) in found.iter().enumerate() {
             let user = device.after.section().user();
-            if !user.is_empty() && *user != *device.user
+            if !user.is_empty()
+                && *user != *device.user
                 && let Some(client) = client_of(device)
             {
                 pairs.push((user, client));
@@ -203,11 +199,15 @@ impl RedisIndex {
         }
         let users = self.users(app);
         let added = users.add(&pairs).await;
-        let refused: Vec<usize> = places.into_iter().zip(added).filter_map(|(place, added)| match added {
-            Ok(true) => None,
-            Ok(false) => Some(Ok(place)),
-            Err(error) => Some(Err(error)),
-        }).collect::<Result<_, _>>()?;
+        let refused: Vec<usize> = places
+            .into_iter()
+            .zip(added)
+            .filter_map(|(place, added)| match added {
+                Ok(true) => None,
+                Ok(false) => Some(Ok(place)),
+                Err(error) => Some(Err(error)),
+            })
+            .collect::<Result<_, _>>()?;
         for place in refused {
             if let Some(device) = found.get_mut(place) {
                 device.after = std::mem::take(&mut device.after).without_user();
@@ -229,7 +229,8 @@ impl RedisIndex {
         }
         written.sort_by_key(|(shard, _)| *shard);
         let encode = |(shard, device): &(u32, Found)| {
-            let record = super::super::record::records(&device.record).next().transpose()?.flatten();
+            let record =
+                super::super::record::records(&device.record).next().transpose()?.flatten();
             let record = record.ok_or_else(|| IndexError::Corrupt("a device record".to_owned()))?;
             let after = record.with_profile(device.after.section());
             Rewrite::of_profile((*shard, device.slot), &record, &after, not_after)

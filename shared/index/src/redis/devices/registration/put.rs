@@ -184,11 +184,7 @@ impl RegisterRequest {
         Ok(request)
     }
 
-    async fn put(
-        &self,
-        context: &Context,
-        keys: &ShardKeys,
-    ) -> Result<Vec<Answered>, PutFailure> {
+    async fn put(&self, context: &Context, keys: &ShardKeys) -> Result<Vec<Answered>, PutFailure> {
         let mut call = context.scripts.register.call(&[keys.base()]);
         call.arg(&time_bytes(self.newest)[..]).arg(&self.tags).arg(&self.records);
         let [low, high] = &self.planes;

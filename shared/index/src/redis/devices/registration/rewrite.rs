@@ -106,12 +106,13 @@ pub(super) async fn rewrite(
     rewrites: &[Rewrite],
 ) -> Vec<Result<bool, PutFailure>> {
     let shards = rewrites.chunk_by(|a, b| a.shard == b.shard);
-    let calls = shards.flat_map(|shard| shard.chunks(CALL_DEVICES)).map(async |devices| {
-        match call(context, keys, app, devices).await {
-            Ok(written) => written.into_iter().map(Ok).collect::<Vec<_>>(),
-            Err(failure) => devices.iter().map(|_| Err(failure.duplicate())).collect(),
-        }
-    });
+    let calls =
+        shards.flat_map(|shard| shard.chunks(CALL_DEVICES)).map(async |devices| {
+            match call(context, keys, app, devices).await {
+                Ok(written) => written.into_iter().map(Ok).collect::<Vec<_>>(),
+                Err(failure) => devices.iter().map(|_| Err(failure.duplicate())).collect(),
+            }
+        });
     future::join_all(calls).await.into_iter().flatten().collect()
 }
 

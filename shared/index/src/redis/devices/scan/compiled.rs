@@ -205,11 +205,7 @@ fn knows_topics(tables: &[Table], targeting: &Targeting, dictionaries: &Dictiona
 /// Completes a table with what the dictionary has. Either each value of the dictionary is looked for in the
 /// list of the criterion, or vice versa if the list is shorter and has exact values: a lookup in the
 /// dictionary costs less than the search in a list.
-async fn complete_table(
-    table: &mut Table,
-    criterion: Criterion<'_>,
-    dictionaries: &Dictionaries,
-) {
+async fn complete_table(table: &mut Table, criterion: Criterion<'_>, dictionaries: &Dictionaries) {
     let column = criterion.column();
     let (codes, has_one_code_each) =
         dictionaries.with(column, |known| (known.values().len() + 1, known.has_one_code_each()));

@@ -87,9 +87,8 @@ impl RedisIndex {
         fields: TargetFields,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        let take = |record: &Record<'_>| {
-            Ok((record.target()?, record.codes[Attribute::Language.index()]))
-        };
+        let take =
+            |record: &Record<'_>| Ok((record.target()?, record.codes[Attribute::Language.index()]));
         let scope = Scope { app, carrier: Some(carrier), targeting, registered_by };
         let read = Moment::now();
         let Scanned { items, unreadable, next } =

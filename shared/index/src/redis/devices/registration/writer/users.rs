@@ -10,7 +10,12 @@ use crate::redis::{devices::registration::put::PendingDevice, users::Pair};
 impl Writer {
     /// Adds the devices to their users before they are written, and checks that the others are still there. A device
     /// whose user has as many as he may have is written without its user.
-    pub(super) async fn add_users<'a>(&self, app: &AppKey, plan: &mut Plan<'a>, round: &mut Round<'a>) {
+    pub(super) async fn add_users<'a>(
+        &self,
+        app: &AppKey,
+        plan: &mut Plan<'a>,
+        round: &mut Round<'a>,
+    ) {
         let (mut pairs, mut numbers): (Vec<Pair<'_>>, Vec<usize>) = (Vec::new(), Vec::new());
         let names = |user: &str, before: &str| !user.is_empty() && user != before;
         for device in plan.puts.iter().filter(|device| names(device.profile.user(), "")) {
@@ -41,7 +46,9 @@ impl Writer {
             }
         }
         let kept = plan.kept.iter().map(|(.., number)| *number);
-        failed.extend(kept.zip(checked).filter_map(|(number, checked)| Some((number, checked.err()?))));
+        failed.extend(
+            kept.zip(checked).filter_map(|(number, checked)| Some((number, checked.err()?))),
+        );
         let Plan { changes, rewrites, puts, without_user, .. } = plan;
         for device in puts.iter_mut().filter(|device| without_user.contains(&device.number)) {
             device.profile = device.profile.without_user();
@@ -51,7 +58,8 @@ impl Writer {
         {
             stored.after = std::mem::take(&mut stored.after).without_user();
         }
-        let has_failed = |device: &PendingDevice<'_>| failed.iter().any(|(n, _)| *n == device.number);
+        let has_failed =
+            |device: &PendingDevice<'_>| failed.iter().any(|(n, _)| *n == device.number);
         if !failed.is_empty() {
             changes.retain(|(device, _)| !has_failed(device));
             rewrites.retain(|(device, _)| !has_failed(device));
