@@ -4,8 +4,12 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use futures::future::join;
 use push_model::{
-    app::AppKey, custom::MAX_CUSTOM_ATTRIBUTES, ids::ClientId, profile::ProfileChange,
+    app::AppKey,
+    custom::MAX_CUSTOM_ATTRIBUTES,
+    ids::ClientId,
+    profile::{ProfileChange, UserChange},
 };
 use push_store::IndexError;
 
@@ -187,18 +191,24 @@ impl RedisIndex {
             device.after.retain_declared(declared.as_deref());
         }
         let (mut pairs, mut places): (Vec<Pair<'_>>, Vec<usize>) = (Vec::new(), Vec::new());
+        // Users that are named again, whose lists may have lost the device.
+        let mut kept: Vec<Pair<'_>> = Vec::new();
         for (place, device) in found.iter().enumerate() {
             let user = device.after.section().user();
-            if !user.is_empty()
-                && *user != *device.user
-                && let Some(client) = client_of(device)
-            {
+            let Some((client, change)) = changes.get(device.place).filter(|_| !user.is_empty())
+            else {
+                continue;
+            };
+            if *user != *device.user {
                 pairs.push((user, client));
                 places.push(place);
+            } else if change.user_id != UserChange::Keep {
+                kept.push((user, client));
             }
         }
         let users = self.users(app);
-        let added = users.add(&pairs).await;
+        let (added, checked) = join(users.add(&pairs), users.check(&kept)).await;
+        checked.into_iter().collect::<Result<(), _>>()?;
         let refused: Vec<usize> = places
             .into_iter()
             .zip(added)
