@@ -60,6 +60,11 @@ impl AttributeSet {
 pub struct DictionaryUse {
     /// The values of each attribute, in the order of [`Attribute::ALL`].
     pub values: [u64; Attribute::COUNT],
+    /// How full the fullest dictionary of a custom attribute or of the topics is, in thousandths of the values that it may
+    /// have.
+    pub fullest_other: u64,
+    /// True if there are values of custom attributes that the app no longer declares, which a sweep takes away.
+    pub undeclared: bool,
     /// The bytes of all of them, as [`DICTIONARY_BYTES`] counts them.
     pub bytes: u64,
     /// The values that were added since the last sweep.
@@ -73,13 +78,14 @@ pub struct DictionaryUse {
 }
 
 impl DictionaryUse {
-    /// The attribute with the most values, and how full the dictionaries are, in thousandths: of the
-    /// values of that attribute or of the bytes of all, whichever is more.
+    /// The built-in attribute with the most values, and how full the dictionaries are, in thousandths: of the
+    /// values of that attribute, of those of another column, or of the bytes of all, whichever is most.
     pub fn fullest(&self) -> (Attribute, u64) {
         let most = MAX_DISTINCT_VALUES as u64;
         let (values, attribute) =
             self.values.into_iter().zip(Attribute::ALL).max().unwrap_or((0, Attribute::AppVersion));
-        (attribute, thousandths(values, most).max(thousandths(self.bytes, DICTIONARY_BYTES)))
+        let filled = thousandths(values, most).max(self.fullest_other);
+        (attribute, filled.max(thousandths(self.bytes, DICTIONARY_BYTES)))
     }
 
     /// Returns true if an operator should look at the app.
@@ -88,9 +94,9 @@ impl DictionaryUse {
     }
 
     /// Returns true if it is time for a step of a sweep: one was begun, or the dictionaries are filled to a
-    /// good part and have grown since, or values find no room.
+    /// good part and have grown since, or values find no room, or an attribute is no longer declared.
     pub fn is_sweep_due(&self) -> bool {
-        if self.sweeping {
+        if self.sweeping || self.undeclared {
             return true;
         }
         let is_filled = self.fullest().1 >= SWEPT_FROM;
@@ -156,7 +162,7 @@ pub trait DictionarySweeps: Send + Sync {
 impl DictionaryUse {
     /// Returns true if it is listed by [`DictionarySweeps::filled_dictionaries`].
     pub(crate) fn matters(&self) -> bool {
-        self.sweeping || self.fullest().1 >= SWEPT_FROM
+        self.sweeping || self.undeclared || self.fullest().1 >= SWEPT_FROM
     }
 }
 
@@ -190,5 +196,6 @@ mod tests {
         assert!(of(40_000, 4000, 0, Some(0)));
         assert!(!of(65_535, 0, 9, Some(9)) && of(65_535, 0, 9, Some(10)));
         assert!(DictionaryUse { sweeping: true, ..filled(1) }.is_sweep_due());
+        assert!(DictionaryUse { undeclared: true, ..filled(1) }.is_sweep_due());
     }
 }

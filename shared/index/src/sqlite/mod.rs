@@ -24,7 +24,10 @@ mod tests;
 mod transfer;
 mod usage;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use async_trait::async_trait;
 use push_sqlite::{Database, StoreSettings};
@@ -34,7 +37,7 @@ use push_store::{
 };
 
 use self::devices::criteria::{CriteriaCache, criteria_cache};
-use crate::serials::Serials;
+use crate::{MAX_APP_TOPICS, serials::Serials};
 
 /// Settings of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct SqliteIndex {
     database: Database,
     namespace: Arc<str>,
     most_slots: u32,
+    /// The most topics that an app gets.
+    most_topics: AtomicUsize,
     criteria_cache: Arc<CriteriaCache>,
     serials: Serials,
 }
@@ -85,6 +90,7 @@ impl SqliteIndex {
             database,
             namespace,
             most_slots: SqliteIndexSettings::default().most_slots,
+            most_topics: AtomicUsize::new(MAX_APP_TOPICS),
             criteria_cache: Arc::new(criteria_cache()),
             serials: Serials::new(),
         }

@@ -7,7 +7,7 @@
 //! as it ever had devices at the same time. A message does not reach a device that took over a slot
 //! after the message was accepted, because the time of registration, `born`, is compared.
 //!
-//! Attribute values are replaced by codes from a dictionary, the table `word`, for each app and
+//! Attribute values and topics are replaced by codes from a dictionary, the table `word`, for each app and
 //! attribute. A code keeps its meaning for as long as a device has it. A transaction that reads
 //! devices reads the values of their codes from the same snapshot.
 //!

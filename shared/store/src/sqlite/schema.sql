@@ -117,6 +117,10 @@ CREATE TABLE device (
     model INTEGER,
     os_version INTEGER,
     app_version INTEGER,
+    -- The codes of what the app says of the device (`sqlite::devices::profile`); NULL for none.
+    custom BLOB,
+    topics BLOB,
+    user_id TEXT,
     PRIMARY KEY (app, slot)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX device_client ON device (app, client);
@@ -125,6 +129,7 @@ CREATE UNIQUE INDEX device_client ON device (app, client);
 CREATE INDEX device_transport ON device (app, ifnull(transport_partition, transport), slot);
 CREATE INDEX device_transport_before ON device (app, transport_before, slot)
     WHERE transport_before IS NOT NULL;
+CREATE INDEX device_user ON device (app, user_id, client) WHERE user_id IS NOT NULL;
 CREATE TABLE free_slot (
     app INTEGER NOT NULL,
     slot INTEGER NOT NULL,
@@ -132,6 +137,7 @@ CREATE TABLE free_slot (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE word (
     app INTEGER NOT NULL,
+    -- One of the six attributes, one that the app declared, or topics (`sqlite::devices::dictionary`).
     attribute INTEGER NOT NULL,
     code INTEGER NOT NULL,
     value TEXT NOT NULL,

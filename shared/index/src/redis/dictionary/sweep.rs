@@ -291,6 +291,7 @@ impl RedisIndex {
             refused: refused.unwrap_or_default(),
             since_sweep: swept_at.map(|at| Duration::from_secs(now.saturating_sub(at))),
             sweeping: retired_at.is_some(),
+            ..DictionaryUse::default()
         }))
     }
 

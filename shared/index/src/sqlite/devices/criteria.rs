@@ -4,17 +4,17 @@
 //! dictionaries; all scans of a broadcast share it. Values are looked up in ranges of the dictionary's
 //! index that contain all matches, and [`Attribute::matches`] decides about each of them, so the result
 //! cannot differ from [`Targeting::matches`]. The ranges of a list do not overlap, because no value of it
-//! covers another.
+//! covers another. The filter comes after the lists ([`super::filter`]), and the sample is decided by the
+//! client id.
 
 use std::sync::Arc;
 
-use push_model::{attributes::Attribute, targeting::Targeting};
+use push_model::{attributes::Attribute, filter::Sample, targeting::Targeting};
 use push_sqlite::StoreError;
 use quick_cache::{Weighter, sync::Cache};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, params};
 
-/// The first column with a code among those that [`super::scan`] selects.
-pub(super) const FIRST_CODE: usize = 5;
+use super::{filter::CodedFilter, profile::ProfileCodes, scan::DeviceRow};
 
 /// About how many targetings have their criteria in the cache.
 const CACHED_TARGETINGS: usize = 64;
@@ -24,7 +24,11 @@ const CACHED_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The criteria of a targeting, as codes of one app.
 #[derive(Debug)]
-pub(in crate::sqlite) struct Criteria(Vec<(Attribute, CodeSet)>);
+pub(in crate::sqlite) struct Criteria {
+    lists: Vec<(Attribute, CodeSet)>,
+    filter: Option<CodedFilter>,
+    sample: Option<Sample>,
+}
 
 /// The source of criteria: an app, the version of its dictionaries, and the targeting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,8 +40,9 @@ pub(in crate::sqlite) struct ByBytes;
 
 impl Weighter<Compiled, Arc<Criteria>> for ByBytes {
     fn weight(&self, Compiled(.., targeting): &Compiled, criteria: &Arc<Criteria>) -> u64 {
-        let codes: usize = criteria.0.iter().map(|(_, CodeSet(words))| 8 * words.len()).sum();
-        u64::try_from(codes + targeting.bytes()).unwrap_or(u64::MAX).saturating_add(256)
+        let lists: usize = criteria.lists.iter().map(|(_, codes)| codes.bytes()).sum();
+        let filter = criteria.filter.as_ref().map_or(0, CodedFilter::bytes);
+        u64::try_from(lists + filter + targeting.bytes()).unwrap_or(u64::MAX).saturating_add(256)
     }
 }
 
@@ -75,28 +80,41 @@ impl Criteria {
             }
             Ok((attribute, codes))
         };
-        targeting.criteria().map(of).collect::<Result<_, StoreError>>().map(Self)
+        let lists = targeting.criteria().map(of).collect::<Result<_, StoreError>>()?;
+        let filter = targeting.filter.as_ref().map(|filter| CodedFilter::read(sql, app, filter));
+        Ok(Self { lists, filter: filter.transpose()?, sample: targeting.sample.clone() })
     }
 
     /// Returns true if no device can match.
     pub(super) fn matches_nothing(&self) -> bool {
-        self.0.iter().any(|(_, codes)| codes.is_empty())
+        self.lists.iter().any(|(_, codes)| codes.is_empty())
+    }
+
+    /// Returns how many criteria there are. The sample is none of them.
+    pub(super) fn len(&self) -> usize {
+        self.lists.len() + usize::from(self.filter.is_some())
     }
 
     /// Returns true if a device row matches.
-    pub(super) fn matches(&self, row: &Row<'_>) -> Result<bool, StoreError> {
-        Ok(self.held_by(row)? == self.0.len())
+    pub(super) fn matches(&self, found: &DeviceRow<'_>) -> Result<bool, StoreError> {
+        Ok(self.held_by(found)? == self.len()
+            && match &self.sample {
+                Some(sample) => sample.has(&found.client_id()?),
+                None => true,
+            })
     }
 
     /// Returns how many criteria a device row holds before the first that it does not hold.
-    pub(super) fn held_by(&self, row: &Row<'_>) -> Result<usize, StoreError> {
-        for (held, (attribute, codes)) in self.0.iter().enumerate() {
-            match row.get::<_, Option<i64>>(FIRST_CODE + attribute.index())? {
-                Some(code) if codes.has(code) => {}
-                _ => return Ok(held),
+    pub(super) fn held_by(&self, found: &DeviceRow<'_>) -> Result<usize, StoreError> {
+        for (held, (attribute, wanted)) in self.lists.iter().enumerate() {
+            if !found.code(*attribute)?.is_some_and(|code| wanted.has(code)) {
+                return Ok(held);
             }
         }
-        Ok(self.0.len())
+        let held = self.lists.len();
+        let Some(filter) = &self.filter else { return Ok(held) };
+        let profile = if filter.reads_profile { found.profile()? } else { ProfileCodes::default() };
+        Ok(held + usize::from(filter.holds(&found.codes()?, &profile)))
     }
 }
 
@@ -163,5 +181,10 @@ impl CodeSet {
 
     fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns how many bytes of memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
     }
 }

@@ -3,22 +3,26 @@
 //!
 //! - [`register`]: registering and removing devices
 //! - [`scan`]: reading devices by their slots
-//! - [`criteria`]: targeting by codes
-//! - [`dictionary`]: attribute values and their codes. [`sweep`]: freeing those that no device has
+//! - [`criteria`]: targeting by codes. [`filter`]: the filter of a targeting
+//! - [`dictionary`]: values, topics and their codes. [`sweep`]: freeing those that no device has
+//! - [`profile`]: custom attributes, topics and users. [`users`]: finding the devices of users
 
 pub(super) mod criteria;
 mod dictionary;
+mod filter;
+mod profile;
 mod register;
 mod scan;
 mod sweep;
+mod users;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
     device::{Device, NoTarget, Target, TargetFields},
-    ids::{ClientId, UserId},
+    ids::ClientId,
     profile::{DeviceWrite, ProfileChange},
     registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,
@@ -34,13 +38,12 @@ use tracing::warn;
 use self::{
     criteria::Criteria,
     dictionary::Decoder,
-    register::Registered,
-    scan::{COLUMNS, DeviceRow, Filter},
+    register::{Bounds, Registered},
+    scan::{COLUMNS, DeviceRow, Wanted},
 };
 use super::{SqliteIndex, apps::app_row};
 use crate::{
-    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned,
-    Selection, Users,
+    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned, Selection,
 };
 
 /// The most devices that one transaction registers, because other writers of the file wait for it.
@@ -78,16 +81,20 @@ impl SqliteIndex {
     async fn put_some(
         &self,
         app: &AppKey,
-        devices: Vec<Registration>,
+        devices: Vec<(DeviceWrite, Stamp)>,
     ) -> Result<Vec<Registered>, IndexError> {
-        let (namespace, app, most) = (self.namespace(), app.clone(), self.most_slots);
+        let (namespace, app, most) = (self.namespace(), app.clone(), self.bounds());
         let put = move |sql: &Connection| register::put(sql, &namespace, &app, &devices, most);
         Ok(self.database.write(put).await?)
     }
 
-    /// A new device, or one that registers again.
-    fn registration(&self, device: &Device, now: UnixMillis) -> Registration {
-        Registration { device: device.clone(), stamp: Stamp::new(now, self.serials.next()) }
+    fn bounds(&self) -> Bounds {
+        Bounds { slots: self.most_slots, topics: self.most_topics.load(Ordering::Relaxed) }
+    }
+
+    /// The stamp of a device that registers, if it is new.
+    fn stamp(&self, now: UnixMillis) -> Stamp {
+        Stamp::new(now, self.serials.next())
     }
 
     /// As [`Devices::put_devices`], with the stamp of each device.
@@ -98,9 +105,24 @@ impl SqliteIndex {
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         let mut results = Vec::with_capacity(devices.len());
         for devices in devices.chunks(PUT_DEVICES) {
-            results.extend(self.put_some(app, devices.to_vec()).await?);
+            let write =
+                |Registration { device, stamp }: &Registration| (device.clone().into(), *stamp);
+            results.extend(self.put_some(app, devices.iter().map(write).collect()).await?);
         }
         Ok(results.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
+    }
+
+    /// Returns a function that makes what a scan looks for by the codes of an app.
+    fn wanted(
+        &self,
+        selection: Selection<'_>,
+    ) -> impl FnOnce(&Connection, i64) -> Result<Wanted, StoreError> + Send + use<> {
+        let Selection { carrier, targeting, registered_by } = selection;
+        let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
+        move |sql, app| {
+            let criteria = Criteria::of(&cache, sql, app, &targeting)?;
+            Ok(Wanted { carrier, criteria, registered_by })
+        }
     }
 
     /// The next devices of a range, whole, and when they registered.
@@ -123,14 +145,6 @@ impl Devices for SqliteIndex {
         u64::from_be_bytes(first)
     }
 
-    async fn patch_devices(
-        &self,
-        _: &AppKey,
-        changes: &[(ClientId, ProfileChange)],
-    ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError> {
-        Ok(vec![Err(PatchRefused::Unknown); changes.len()])
-    }
-
     async fn write_devices(
         &self,
         app: &AppKey,
@@ -139,10 +153,27 @@ impl Devices for SqliteIndex {
     ) -> Result<Vec<Result<Put, PutRefused>>, IndexError> {
         let mut results = Vec::with_capacity(devices.len());
         for devices in devices.chunks(PUT_DEVICES) {
-            let of_now = devices.iter().map(|write| self.registration(&write.device, now));
+            let of_now = devices.iter().map(|write| (write.clone(), self.stamp(now)));
             results.extend(self.put_some(app, of_now.collect()).await?);
         }
         Ok(results.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
+    }
+
+    async fn patch_devices(
+        &self,
+        app: &AppKey,
+        changes: &[(ClientId, ProfileChange)],
+    ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError> {
+        let (most, mut results) = (self.bounds(), Vec::with_capacity(changes.len()));
+        for changes in changes.chunks(PUT_DEVICES) {
+            let (namespace, app, changes) = (self.namespace(), app.clone(), changes.to_vec());
+            let patch = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
+                Some(app) => register::patch(sql, app, &changes, most),
+                None => Ok(vec![Err(PatchRefused::Unknown); changes.len()]),
+            };
+            results.extend(self.database.write(patch).await?);
+        }
+        Ok(results)
     }
 
     async fn register(
@@ -151,7 +182,7 @@ impl Devices for SqliteIndex {
         device: &DeviceWrite,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        let registered = self.put_some(app, vec![self.registration(&device.device, now)]).await?;
+        let registered = self.put_some(app, vec![(device.clone(), self.stamp(now))]).await?;
         let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
         registered.into_iter().next().ok_or_else(none)
     }
@@ -214,25 +245,26 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         clients: &[ClientId],
-        _: TargetFields,
+        fields: TargetFields,
     ) -> Result<Vec<Result<Target, NoTarget>>, IndexError> {
         let (ids, app_id) = (clients.to_vec(), app.id.clone());
         let read = move |sql: &Connection, app| {
-            let read = |found: &DeviceRow<'_>| found.target();
-            let target = |id| match find(sql, app, id, read) {
-                Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
-                Err(StoreError::Unreadable(what)) => {
-                    warn!(
-                        runbook = "stored-records-cannot-be-read",
-                        app = %app_id,
-                        client_id = %id,
-                        what,
-                        "a named device is left out"
-                    );
-                    Ok(Err(NoTarget::Unreadable))
-                }
-                Err(error) => Err(error),
-            };
+            let mut dictionary = Decoder::new(sql, app);
+            let target =
+                |id| match find(sql, app, id, |found| found.target(fields, &mut dictionary)) {
+                    Ok(found) => Ok(found.ok_or(NoTarget::Unknown)),
+                    Err(StoreError::Unreadable(what)) => {
+                        warn!(
+                            runbook = "stored-records-cannot-be-read",
+                            app = %app_id,
+                            client_id = %id,
+                            what,
+                            "a named device is left out"
+                        );
+                        Ok(Err(NoTarget::Unreadable))
+                    }
+                    Err(error) => Err(error),
+                };
             ids.iter().map(target).collect::<Result<_, _>>()
         };
         let mut targets: Vec<_> = self.read_app(app, read).await?;
@@ -245,14 +277,13 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        Selection { carrier, targeting, registered_by }: Selection<'_>,
-        _: TargetFields,
+        selection: Selection<'_>,
+        fields: TargetFields,
         limit: usize,
     ) -> Result<Scanned<Target>, IndexError> {
-        let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
+        let wanted = self.wanted(selection);
         let read = move |sql: &Connection, app| {
-            let filter = Filter::read(&cache, sql, app, carrier, &targeting, registered_by)?;
-            scan::targets(sql, app, range, &filter, limit)
+            scan::targets(sql, app, range, &wanted(sql, app)?, fields, limit)
         };
         Ok(self.read_app(app, read).await?)
     }
@@ -261,13 +292,10 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         range: SlotRange,
-        Selection { carrier, targeting, registered_by }: Selection<'_>,
+        selection: Selection<'_>,
     ) -> Result<u64, IndexError> {
-        let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
-        let read = move |sql: &Connection, app| {
-            let filter = Filter::read(&cache, sql, app, carrier, &targeting, registered_by)?;
-            scan::count(sql, app, range, &filter)
-        };
+        let wanted = self.wanted(selection);
+        let read = move |sql: &Connection, app| scan::count(sql, app, range, &wanted(sql, app)?);
         self.read_app(app, read).await
     }
 
@@ -296,17 +324,4 @@ impl Devices for SqliteIndex {
         let items = items.into_iter().map(|registration| registration.device).collect();
         Ok(Scanned { items, unreadable, next })
     }
-}
-
-#[async_trait]
-impl Users for SqliteIndex {
-    async fn user_devices(
-        &self,
-        _: &AppKey,
-        users: &[UserId],
-    ) -> Result<Vec<Vec<ClientId>>, IndexError> {
-        Ok(vec![Vec::new(); users.len()])
-    }
-
-    fn limit_topics(&self, _: usize) {}
 }

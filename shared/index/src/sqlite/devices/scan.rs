@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use push_model::{
+    attributes::Attribute,
     audience::AudienceCounts,
-    device::{Carrier, Device, Target, TransportKind},
-    ids::ClientId,
-    profile::Profile,
+    device::{Carrier, Device, Target, TargetFields, TransportKind},
+    filter::Column,
+    ids::{ClientId, UserId},
     registration::{CarrierChange, Serial, Stamp, partition_of},
     slots::SlotRange,
     targeting::Targeting,
@@ -18,8 +19,9 @@ use rusqlite::{Connection, Row, params};
 use tracing::warn;
 
 use super::{
-    criteria::{Criteria, CriteriaCache, FIRST_CODE},
+    criteria::Criteria,
     dictionary::{Codes, Decoder},
+    profile::ProfileCodes,
 };
 use crate::{CarrierExtent, CountedSlice, Scanned};
 
@@ -35,7 +37,11 @@ const COUNTED_AT_ONCE: usize = 8192;
 /// The columns of a device, in the order that [`DeviceRow`] reads.
 pub(super) const COLUMNS: &str = "slot, client, born, transport, token, country, language, brand, \
                                   model, os_version, app_version, serial, renewed, \
-                                  transport_before, transport_since, transport_partition";
+                                  transport_before, transport_since, transport_partition, \
+                                  custom, topics, user_id";
+
+/// The first column with a code of an attribute.
+const FIRST_CODE: usize = 5;
 
 /// The carrier in whose partitions a device is, as the index of the table has it.
 const PARTITION: &str = "ifnull(transport_partition, transport)";
@@ -70,28 +76,68 @@ impl DeviceRow<'_> {
         Ok(Some(CarrierChange { from: carrier_of(from)?, at, to: carrier_of(to)? }))
     }
 
-    pub(super) fn target(&self) -> Result<Target, StoreError> {
+    /// The code of an attribute.
+    pub(super) fn code(&self, attribute: Attribute) -> Result<Option<i64>, StoreError> {
+        Ok(self.0.get(FIRST_CODE + attribute.index())?)
+    }
+
+    /// The codes of the six attributes.
+    pub(super) fn codes(&self) -> Result<Codes, StoreError> {
+        let mut codes = Codes::default();
+        for (attribute, code) in Attribute::ALL.into_iter().zip(&mut codes) {
+            *code = self.code(attribute)?;
+        }
+        Ok(codes)
+    }
+
+    pub(super) fn token(&self) -> Result<Option<Box<str>>, StoreError> {
+        Ok(self.0.get(4)?)
+    }
+
+    /// What the app says of the device beside its user.
+    pub(super) fn profile(&self) -> Result<ProfileCodes, StoreError> {
+        ProfileCodes::of_columns(self.0, 16)
+    }
+
+    pub(super) fn user_id(&self) -> Result<Option<UserId>, StoreError> {
+        let text = self.0.get_ref(18)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+        let unreadable = |_| StoreError::Unreadable(format!("the user id {text:?}"));
+        text.map(str::parse).transpose().map_err(unreadable)
+    }
+
+    /// The device as delivery needs it.
+    pub(super) fn target(
+        &self,
+        fields: TargetFields,
+        dictionary: &mut Decoder<'_>,
+    ) -> Result<Target, StoreError> {
+        let language = match (fields, self.code(Attribute::Language)?) {
+            (TargetFields::WithLanguage, Some(code)) => {
+                dictionary.value(Column::BuiltIn(Attribute::Language), code)?
+            }
+            _ => None,
+        };
         Ok(Target {
             client_id: self.client_id()?,
             transport: self.carrier()?.kind(),
-            token: self.0.get(4)?,
+            token: self.token()?,
             epoch: self.stamp()?.epoch(),
-            user_id: None,
-            language: None,
+            user_id: self.user_id()?,
+            language,
         })
     }
 
     pub(super) fn device(&self, dictionary: &mut Decoder<'_>) -> Result<Device, StoreError> {
-        let mut codes = Codes::default();
-        for (column, code) in (FIRST_CODE..).zip(&mut codes) {
-            *code = self.0.get(column)?;
-        }
-        let Target { client_id, transport, token, .. } = self.target()?;
-        let attributes = dictionary.attributes(&codes)?;
-        Ok(Device { client_id, attributes, transport, token, profile: Profile::default() })
+        Ok(Device {
+            client_id: self.client_id()?,
+            attributes: dictionary.attributes(&self.codes()?)?,
+            transport: self.carrier()?.kind(),
+            token: self.token()?,
+            profile: self.profile()?.profile(self.user_id()?, dictionary)?,
+        })
     }
 
-    fn client_id(&self) -> Result<ClientId, StoreError> {
+    pub(super) fn client_id(&self) -> Result<ClientId, StoreError> {
         let text = self.0.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
         text.parse().map_err(|_| StoreError::Unreadable(format!("the client id {text:?}")))
     }
@@ -158,47 +204,40 @@ pub(super) fn carriers(sql: &Connection, app: i64) -> Result<Vec<CarrierExtent>,
     Ok(extents)
 }
 
-/// The devices that a partition of a broadcast is for.
-pub(super) struct Filter {
-    carrier: Carrier,
-    criteria: Arc<Criteria>,
-    registered_by: UnixMillis,
+/// The devices that a partition of a broadcast is for, by the codes of one app.
+pub(super) struct Wanted {
+    pub(super) carrier: Carrier,
+    pub(super) criteria: Arc<Criteria>,
+    pub(super) registered_by: UnixMillis,
 }
 
-impl Filter {
-    pub(super) fn read(
-        cache: &CriteriaCache,
-        sql: &Connection,
-        app: i64,
-        carrier: Carrier,
-        targeting: &Targeting,
-        registered_by: UnixMillis,
-    ) -> Result<Self, StoreError> {
-        let criteria = Criteria::of(cache, sql, app, targeting)?;
-        Ok(Self { carrier, criteria, registered_by })
-    }
-
+impl Wanted {
     fn accepts(&self, found: &DeviceRow<'_>) -> Result<bool, StoreError> {
         let (by, carrier) = (self.registered_by, found.carrier()?);
         Ok(found.stamp()?.registered_at <= by
             && partition_of(carrier, found.change()?, by) == self.carrier
-            && self.criteria.matches(found.0)?)
+            && self.criteria.matches(found)?)
     }
 }
 
-/// The next devices that the filter accepts.
+/// The next devices that are wanted.
 pub(super) fn targets(
     sql: &Connection,
     app: i64,
     range: SlotRange,
-    filter: &Filter,
+    wanted: &Wanted,
+    fields: TargetFields,
     limit: usize,
 ) -> Result<Scanned<Target>, StoreError> {
-    if filter.criteria.matches_nothing() {
+    if wanted.criteria.matches_nothing() {
         return Ok(Scanned::default());
     }
-    scan_slots(sql, app, range, Some(filter.carrier), limit, |found| {
-        if filter.accepts(found)? { found.target().map(Some) } else { Ok(None) }
+    let mut dictionary = Decoder::new(sql, app);
+    scan_slots(sql, app, range, Some(wanted.carrier), limit, |found| {
+        if !wanted.accepts(found)? {
+            return Ok(None);
+        }
+        found.target(fields, &mut dictionary).map(Some)
     })
 }
 
@@ -216,19 +255,19 @@ pub(super) fn registrations(
     })
 }
 
-/// Returns how many devices the filter accepts.
+/// Returns how many devices are wanted.
 pub(super) fn count(
     sql: &Connection,
     app: i64,
     range: SlotRange,
-    filter: &Filter,
+    wanted: &Wanted,
 ) -> Result<u64, StoreError> {
     let mut count = 0;
-    let mut next = if filter.criteria.matches_nothing() { None } else { Some(range.from) };
+    let mut next = if wanted.criteria.matches_nothing() { None } else { Some(range.from) };
     while let Some(from) = next {
         let rest = SlotRange { from, ..range };
-        let met = scan_slots(sql, app, rest, Some(filter.carrier), MAX_READ, |found| {
-            Ok(filter.accepts(found)?.then_some(()))
+        let met = scan_slots(sql, app, rest, Some(wanted.carrier), MAX_READ, |found| {
+            Ok(wanted.accepts(found)?.then_some(()))
         })?;
         count += met.items.len() as u64 + met.unreadable;
         next = met.next;
@@ -236,7 +275,7 @@ pub(super) fn count(
     Ok(count)
 }
 
-/// Counts the next devices of a range that match, and those that are left after each criterion.
+/// Counts the next devices of a range that match but for the sample, and those that are left after each criterion.
 pub(super) fn audience(
     sql: &Connection,
     app: i64,
@@ -247,10 +286,10 @@ pub(super) fn audience(
     let mut counts = AudienceCounts::none(targeting);
     let met = scan_slots(sql, app, range, None, COUNTED_AT_ONCE, |found| {
         let partition = found.partition()?;
-        let held = criteria.held_by(found.0)?;
+        let held = criteria.held_by(found)?;
         let after_each = &mut counts.after_each_criterion;
         after_each.iter_mut().take(held).for_each(|after| after.devices += 1);
-        if held == after_each.len() {
+        if held == criteria.len() {
             counts.add_devices(partition, 1);
         }
         Ok(Some(()))

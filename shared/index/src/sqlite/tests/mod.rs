@@ -3,10 +3,10 @@
 //! `tests/suites/index`.
 
 mod file;
+mod profiles;
 mod slots;
 mod targeting;
 
-use crate::Selection;
 use std::path::PathBuf;
 
 use push_model::{
@@ -23,7 +23,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Apps, Devices, Put, PutRefused};
+use crate::{Apps, Devices, Put, PutRefused, Selection};
 
 const T0: UnixMillis = UnixMillis(1_000);
 
