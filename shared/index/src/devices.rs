@@ -317,7 +317,8 @@ pub trait Devices: Send + Sync {
     /// Counts the devices in the next slots of `range` that match, and those that are left after each criterion:
     /// in as many slots as the index can look at without delaying other callers. The records of devices
     /// are not read. A device counts for the transport in whose partition a broadcast would find it, and whenever
-    /// it registered.
+    /// it registered. The sample of the targeting is left to the caller
+    /// ([`count_audience`](crate::count_audience)).
     ///
     /// # Errors
     /// If the index did not answer.
