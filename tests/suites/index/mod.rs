@@ -104,6 +104,15 @@ suite! {
             reports_of_gone_devices_are_counted_within_a_window,
             removals_are_stopped_once_whoever_asks_and_for_their_app_alone,
             what_is_known_of_an_apps_gone_devices_goes_with_it;
+        profiles:
+            what_a_registration_does_not_name_stays,
+            a_patch_changes_registered_devices_only,
+            a_device_gets_no_101st_topic_and_loses_none_for_it,
+            what_finds_no_room_is_absent_and_keeps_no_device_from_registering,
+            a_later_attribute_of_a_removed_ones_name_has_none_of_its_values,
+            a_user_has_at_most_a_hundred_devices,
+            a_device_that_changes_its_user_is_no_device_of_the_former_one,
+            changes_that_come_together_lose_nothing_of_each_other;
         registrations:
             registrations_that_come_together_are_answered_each_for_itself;
     }
@@ -121,6 +130,10 @@ suite! {
             an_audience_of_many_slices_is_counted_whole,
             an_app_without_devices_has_nothing_to_scan,
             devices_that_stay_are_seen_once_while_others_come_and_go;
+        filters:
+            samples_that_meet_share_the_devices_out,
+            a_topic_reaches_its_devices_however_many_they_are,
+            a_filter_with_as_many_tests_as_it_may_have_is_evaluated;
         model:
             every_engine_answers_like_the_model;
     }

@@ -1,13 +1,15 @@
 //! Helpers of this suite: devices and the ways to ask for them, and a connection to
 //! a Redis server for what the index itself does not do.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, sync::Arc};
 
 use push_index::{CarrierExtent, Index, Selection};
 use push_model::{
     app::{App, AppKey},
     attributes::Attribute,
+    custom::CustomId,
     device::{Carrier, Device, DeviceDraft, TargetFields},
+    filter::{Column, Filter, Leaf, Node, Test},
     ids::{AppId, ClientId},
     pace::{Acquire, TrafficClass},
     secret::Secret,
@@ -100,6 +102,33 @@ pub(crate) fn wanted(attribute: Attribute, values: &[&str]) -> Targeting {
     let values = values.iter().map(|value| attribute.normalise_wanted(value).unwrap());
     targeting.set(attribute, values.collect());
     targeting
+}
+
+/// Devices for which a test holds.
+pub(crate) fn having(leaf: Leaf) -> Targeting {
+    filtered(leaf, Node::Leaf(0))
+}
+
+/// Devices for which the opposite of a test holds.
+pub(crate) fn not(leaf: Leaf) -> Targeting {
+    filtered(leaf, Node::Not(Box::new(Node::Leaf(0))))
+}
+
+fn filtered(leaf: Leaf, root: Node) -> Targeting {
+    let mut targeting = Targeting::all_devices();
+    targeting.filter = Some(Arc::new(Filter::new(vec![leaf], root).unwrap()));
+    targeting
+}
+
+/// The test for one of these values of a custom attribute.
+pub(crate) fn in_custom(id: CustomId, values: &[&str]) -> Leaf {
+    let values = values.iter().map(|value| (*value).into()).collect();
+    Leaf::new(Column::Custom(id), None, Test::In(values))
+}
+
+/// The test for a topic.
+pub(crate) fn in_topic(topic: &str) -> Leaf {
+    Leaf::new(Column::Topic, None, Test::In(vec![topic.into()]))
 }
 
 /// Devices that an engine counts as meant, over all shards.

@@ -1,7 +1,9 @@
 //! The devices that a broadcast reaches.
 //!
 //! - `scanning`: reading and counting the devices that match, one call after the other
+//! - `filters`: filters and samples
 //! - `model`: random registrations and targetings, compared with a map in memory
 
+pub(crate) mod filters;
 pub(crate) mod model;
 pub(crate) mod scanning;
