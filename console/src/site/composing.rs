@@ -24,7 +24,6 @@ use crate::{
     access::Caller,
     draft::Draft,
     pages::{
-        self,
         compose::{Preview, beside, review as review_page, view},
         layout::Section,
     },
