@@ -241,10 +241,10 @@ async fn a_session_ends_with_its_key_and_with_signing_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_service_leads_to_its_first_app_and_from_there_to_a_push() {
+    const FORM: &str = "action=\"/apps\"";
     let console = Console::embedded().await;
     let viewer = Visitor::with_key(&console, &console.key("viewer", "viewer").await).await;
     let admin = Visitor::with_key(&console, &console.key("admin", "admin").await).await;
-    const FORM: &str = "action=\"/apps\"";
     for path in ["/", "/messages", "/compose", "/devices", "/try-it"] {
         let page = admin.get(path).await.text;
         assert!(page.contains("Start here") && page.contains(FORM), "{path}: {page}");
