@@ -65,7 +65,7 @@ pub async fn reseal(index: &dyn Index, seal: &SealFile, actor: &Actor) -> anyhow
                 of_app = reseal_app(app, &keys, now);
                 Ok(())
             };
-            match change_any_app(index, &app.app_id, change).await {
+            match change_any_app(index, (&app.app_id).into(), change).await {
                 Ok(_) => {
                     all.resealed += of_app.resealed;
                     all.failed.extend(of_app.failed);

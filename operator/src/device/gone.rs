@@ -117,7 +117,7 @@ pub async fn gone_page(
     limit: usize,
     cursor: Option<&str>,
 ) -> anyhow::Result<GonePage> {
-    let app = find(index, app_id).await?;
+    let app = find(index, app_id.into()).await?;
     let (key, first) = (AppKey::from(&app), Place { from: 0, not_after: UnixMillis::MAX });
     let Place { from, mut not_after } =
         cursor.map(|cursor| Place::of_cursor(&app, cursor)).transpose()?.unwrap_or(first);

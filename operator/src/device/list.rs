@@ -67,7 +67,7 @@ pub async fn list(
     if limit == 0 {
         bail!(Refusal::Invalid("the limit must be at least 1".to_owned()));
     }
-    let app = find(index, app_id).await?;
+    let app = find(index, app_id.into()).await?;
     let key = AppKey::from(&app);
     let place = |cursor| {
         let place = Place::of_cursor(&app, cursor);
