@@ -27,7 +27,7 @@ settings! {
         /// `ingest` gives devices no logins without it; `pushctl` takes `device-keys.json` in its data
         /// directory
         device_keys: Option<PathBuf> = ["FILE"] path;
-        /// Accept the MQTT login of a device for this time
+        /// Accept the MQTT login of a device, and the token for its record, for this time
         device_token_ttl: Duration = ["TIME", "7days"] token_ttl;
         /// Tell devices, in the answer to their registration, to connect to this URL: `mqtt://`, `mqtts://`,
         /// `ws://` or `wss://`. `standalone` tells them its own address unless it listens on all
