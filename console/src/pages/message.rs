@@ -107,7 +107,7 @@ fn row(name: &str, count: u64, of: u64, mood: &str, is_part: bool) -> Markup {
         span.part[is_part].zero[is_zero] { (name) }
         progress class=(mood) max="1" value=(format!("{share:.4}")) aria-label={ (name) ": " (share_text) } {}
         span.number.zero[is_zero] { (number(count)) }
-        span.number.hint { @if !is_zero { (share_text) } }
+        span.number.hint.share { @if !is_zero { (share_text) } }
     }
 }
 

@@ -9,7 +9,9 @@ use push_operator::{
     status::{BroadcastView, QueueView, StatusView},
 };
 
-use super::words::{Mood, ago, cell, clock, counted, duration, number, percent, plain, short, tag};
+use super::words::{
+    Mood, ago, cell, clock, counted, duration, number, percent, plain, short, tag, wide_cell,
+};
 use crate::sampler::{Rates, Sampled};
 
 /// The page around the part that changes. Without an app, it begins with the way to the first push.
@@ -159,8 +161,8 @@ fn table(broadcasts: &[BroadcastView], rates: &Rates, now: UnixMillis) -> Markup
         div class="scroll" tabindex="0" role="group" aria-labelledby="broadcasts" {
             table {
                 thead { tr {
-                    th { "Broadcast" } th { "Progress" } th class="number" { "Sent" }
-                    th class="number" { "Failed" } th class="number" { "A second" }
+                    th { "Broadcast" } th { "Progress" } th class="number wide" { "Sent" }
+                    th class="number wide" { "Failed" } th class="number wide" { "A second" }
                     th class="number" { "Time left" } th class="number wide" { "Accepted" }
                 } }
                 tbody { @for broadcast in broadcasts { (row(broadcast, rates, now)) } }
@@ -184,13 +186,13 @@ fn row(broadcast: &BroadcastView, rates: &Rates, now: UnixMillis) -> Markup {
             }
             td class="progress" {
                 @let share = broadcast.progress.unwrap_or(0.0);
+                (percent(share))
                 progress max="1" value=(format!("{share:.4}"))
                     aria-label={ "Progress of " (broadcast.message_id) } {}
-                span class="hint" { (percent(share)) }
             }
-            (cell(outcomes.map_or(0, |outcomes| outcomes.sent)))
-            (cell(failed))
-            td class="number" {
+            (wide_cell(outcomes.map_or(0, |outcomes| outcomes.sent)))
+            (wide_cell(failed))
+            td class="number wide" {
                 (a_second.map_or_else(none, |rate| number(rate.round() as u64)))
                 @if let Some(pace) = broadcast.pace { span class="sub nowrap" { "pace " (number(pace.get().into())) } }
             }

@@ -106,7 +106,7 @@ pub(crate) fn confirm_by(open: &str, action: &str, done: &str) -> Markup {
     html! {
         details {
             summary class="button danger" { (open) }
-            form method="post" action=(action) { button class="danger" { (done) } }
+            form method="post" action=(action) { button class="danger sure" { (done) } }
         }
     }
 }

@@ -138,9 +138,10 @@ fn refuse_unused_filter(targeting: Option<&RawValue>) -> Result<(), Rejection> {
         #[serde(borrow)]
         filter: Option<&'a RawValue>,
     }
-    let unused = targeting.and_then(|raw| serde_json::from_str::<Unused<'_>>(raw.get()).ok());
+    let unused =
+        targeting.and_then(|raw| serde_json::from_str::<Object<Unused<'_>>>(raw.get()).ok());
     match unused {
-        Some(Unused { filter: Some(_) }) => Err(illegal(
+        Some(Object(Unused { filter: Some(_) }, _)) => Err(illegal(
             "condition.targeting.filter must be used with condition.type 1 (targeting) only",
         )),
         _ => Ok(()),

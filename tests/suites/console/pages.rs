@@ -162,6 +162,23 @@ async fn a_session_ends_with_its_key_and_with_signing_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_new_service_leads_to_its_first_app_and_from_there_to_a_push() {
+    const FORM: &str = "action=\"/apps\"";
+    let console = Console::embedded().await;
+    let viewer = Visitor::with_key(&console, &console.key("viewer", "viewer").await).await;
+    let admin = Visitor::with_key(&console, &console.key("admin", "admin").await).await;
+    for path in ["/", "/messages", "/compose", "/devices", "/try-it"] {
+        let page = admin.get(path).await.text;
+        assert!(page.contains("Start here") && page.contains(FORM), "{path}: {page}");
+        let page = viewer.get(path).await.text;
+        assert!(page.contains("Start here") && !page.contains(FORM), "{path}: {page}");
+    }
+    let made = admin.post("/apps", &[SAME], &[("app_id", "news")]).await;
+    assert!(made.text.contains("/try-it?app=news"), "{}", made.text);
+    assert!(!admin.get("/").await.text.contains("Start here"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn keys_are_not_guessed_at_the_sign_in() {
     let console = Console::embedded().await;
     let stranger = Visitor::stranger(&console);

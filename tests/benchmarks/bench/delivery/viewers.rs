@@ -14,7 +14,7 @@ use crate::{
         memory::commands,
         stats::{Rounds, quantile},
     },
-    report::{Figure, Row, Target},
+    report::{Row, Target},
     setup::{Environment, LoadedApp, Workers},
 };
 

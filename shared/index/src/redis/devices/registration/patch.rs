@@ -4,8 +4,12 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use futures::future::join;
 use push_model::{
-    app::AppKey, custom::MAX_CUSTOM_ATTRIBUTES, ids::ClientId, profile::ProfileChange,
+    app::AppKey,
+    custom::MAX_CUSTOM_ATTRIBUTES,
+    ids::ClientId,
+    profile::{ProfileChange, UserChange},
 };
 use push_store::IndexError;
 
@@ -45,12 +49,6 @@ struct Found {
     after: ProfileCodes,
     keeps_profile: bool,
     absent: Absent,
-}
-
-/// Changes that are in force together: what they are, and until when they may be written.
-struct InCodes {
-    coded: Vec<Coded>,
-    not_after: u64,
 }
 
 type Patched = Result<Absent, PatchRefused>;
@@ -105,8 +103,7 @@ impl RedisIndex {
             };
             let looked_up = Moment::now();
             let clients: Vec<ClientId> = named.iter().map(|(client, _)| client.clone()).collect();
-            let in_codes = InCodes { coded, not_after };
-            let (found, missing) = self.find_to_patch(app, &open, &clients, &in_codes).await?;
+            let (found, missing) = self.find_to_patch(app, &open, &clients, &coded).await?;
             if connections(&self.quick, &self.bulk) != read_on
                 || dictionaries.decided_in_time(looked_up).is_err()
             {
@@ -133,13 +130,13 @@ impl RedisIndex {
         app: &AppKey,
         places: &[usize],
         clients: &[ClientId],
-        in_codes: &InCodes,
+        coded: &[Coded],
     ) -> Result<(Vec<Found>, Vec<(usize, PatchRefused)>), IndexError> {
         let mut states: Vec<Result<Found, PatchRefused>> =
             places.iter().map(|_| Err(PatchRefused::Unknown)).collect();
         find(&self.context, &self.keys, app, clients, |index, found| {
             let (Some(state), Some(place), Some(coded)) =
-                (states.get_mut(index), places.get(index), in_codes.coded.get(index))
+                (states.get_mut(index), places.get(index), coded.get(index))
             else {
                 return Ok(());
             };
@@ -194,18 +191,24 @@ impl RedisIndex {
             device.after.retain_declared(declared.as_deref());
         }
         let (mut pairs, mut places): (Vec<Pair<'_>>, Vec<usize>) = (Vec::new(), Vec::new());
+        // Users that are named again, whose lists may have lost the device.
+        let mut kept: Vec<Pair<'_>> = Vec::new();
         for (place, device) in found.iter().enumerate() {
             let user = device.after.section().user();
-            if !user.is_empty()
-                && *user != *device.user
-                && let Some(client) = client_of(device)
-            {
+            let Some((client, change)) = changes.get(device.place).filter(|_| !user.is_empty())
+            else {
+                continue;
+            };
+            if *user != *device.user {
                 pairs.push((user, client));
                 places.push(place);
+            } else if change.user_id != UserChange::Keep {
+                kept.push((user, client));
             }
         }
         let users = self.users(app);
-        let added = users.add(&pairs).await;
+        let (added, checked) = join(users.add(&pairs), users.check(&kept)).await;
+        checked.into_iter().collect::<Result<(), _>>()?;
         let refused: Vec<usize> = places
             .into_iter()
             .zip(added)
