@@ -15,19 +15,23 @@ mod service;
 mod tokens;
 mod users;
 
-/// Makes a test of a behaviour for each form of the service.
+/// Makes a test of each behaviour for each form of the service.
 macro_rules! in_both_forms {
-    ($($behaviour:ident: $scaled:ident, $embedded:ident;)*) => {$(
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $scaled() {
-            $behaviour(&$crate::audience::service::Service::scaled().await).await;
+    ($($behaviour:ident)*) => {
+        mod on_rabbitmq_and_redis {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $behaviour() {
+                super::$behaviour(&$crate::audience::service::Service::scaled().await).await;
+            })*
         }
 
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $embedded() {
-            $behaviour(&$crate::audience::service::Service::embedded().await).await;
+        mod in_the_standalone_form {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $behaviour() {
+                super::$behaviour(&$crate::audience::service::Service::embedded().await).await;
+            })*
         }
-    )*};
+    };
 }
 
 use in_both_forms;

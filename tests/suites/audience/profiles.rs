@@ -13,15 +13,13 @@ const DEVICES: usize = 16;
 const CHANGES: usize = 15;
 
 in_both_forms! {
-    a_phone_that_registers_takes_away_nothing:
-        a_phone_that_registers_takes_away_nothing_that_its_backend_sets_meanwhile,
-        a_phone_of_the_embedded_form_takes_away_nothing_either;
-    a_topic_can_always_be_taken_away:
-        no_limit_of_topics_keeps_one_from_being_taken_away,
-        no_limit_of_topics_keeps_one_from_being_taken_away_in_the_embedded_form;
+    a_phone_that_registers_takes_away_nothing_that_its_backend_sets_meanwhile
+    no_limit_of_topics_keeps_one_from_being_taken_away
 }
 
-async fn a_phone_that_registers_takes_away_nothing(service: &Service) {
+async fn a_phone_that_registers_takes_away_nothing_that_its_backend_sets_meanwhile(
+    service: &Service,
+) {
     let ids: Vec<String> = (0..DEVICES).map(|n| format!("phone-{n}")).collect();
     for id in &ids {
         service.device("PUT", id, json!({"topics": ["first"], "user_id": id})).await;
@@ -56,7 +54,7 @@ async fn a_phone_that_registers_takes_away_nothing(service: &Service) {
     }
 }
 
-async fn a_topic_can_always_be_taken_away(service: &Service) {
+async fn no_limit_of_topics_keeps_one_from_being_taken_away(service: &Service) {
     // As many topics as an app may have, on devices that have as many as a device may have.
     let topics =
         |device: usize| (0..100).map(|n| format!("t{device:02}-{n:02}")).collect::<Vec<_>>();

@@ -26,9 +26,7 @@ const AT_ONCE: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
 in_both_forms! {
-    devices_that_change_users_get_nothing_of_another_user:
-        devices_that_change_users_get_nothing_of_another_user_on_rabbitmq_and_redis,
-        devices_that_change_users_get_nothing_of_another_user_in_the_embedded_form;
+    devices_that_change_users_get_nothing_of_another_user
 }
 
 /// A push to the former users (`a`) or to the later ones (`b`).
