@@ -10,6 +10,7 @@
     reason = "helpers of tests fail as tests do, and say what they counted"
 )]
 
+mod audience;
 mod clocks;
 mod cluster;
 mod console;

@@ -33,6 +33,17 @@ pub(crate) const CRITERIA: [(Attribute, &[&str]); 3] = [
 pub(crate) const MODEL_CRITERIA: [(Attribute, &[&str]); 3] =
     [CRITERIA[0], CRITERIA[1], (Attribute::Model, &["M1", "M299"])];
 
+/// The plans of devices with a profile; the levels are numbers below [`LEVELS`].
+const PLANS: [&str; 4] = ["free", "pro", "team", "trial"];
+const LEVELS: u64 = 200;
+
+/// The topics of a million devices with a profile, and how many have each.
+pub(crate) const TOPICS: [(&str, usize); 3] =
+    [("of-one", 1), ("of-a-thousand", 1000), ("of-a-million", PROFILES)];
+
+/// The devices with a profile.
+pub(crate) const PROFILES: usize = 1_000_000;
+
 /// A device of the population.
 #[derive(Debug, Clone, Copy)]
 struct SyntheticDevice {
@@ -77,6 +88,21 @@ impl SyntheticDevice {
         format!("5.{}", self.pick(5, APP_VERSIONS))
     }
 
+    /// Its plan, its level, and whether it is one of the quarter that has `beta`.
+    fn profile(self) -> (&'static str, u64, bool) {
+        let bits = mix(self.random);
+        let plan = PLANS.get((bits & 3) as usize).copied().unwrap_or_default();
+        (plan, (((bits >> 10) & 0x3ff) * LEVELS) >> 10, (bits >> 20) & 3 == 0)
+    }
+
+    /// Matches it with the filter of the benchmark, written without the code of filters.
+    fn passes_filter(self) -> bool {
+        let (plan, level, is_beta) = self.profile();
+        (["pro", "team"].contains(&plan) || level >= 150)
+            && !is_beta
+            && (["CN", "SG"].contains(&self.country()) || self.pick(5, APP_VERSIONS) >= 20)
+    }
+
     /// Writes its attributes and transport as members of a JSON object.
     fn describe(self, json: &mut String, app_version: &str, transport: &str) -> std::fmt::Result {
         write!(
@@ -105,6 +131,35 @@ pub(crate) fn count_matching(size: usize) -> [u64; 2] {
     (0..size).map(|number| SyntheticDevice::new(number).matches()).fold([0; 2], |count, matches| {
         [count[0] + u64::from(matches[0]), count[1] + u64::from(matches[1])]
     })
+}
+
+/// Returns how many devices with a profile pass the filter of the benchmark: plan `pro` or `team`, or a level of 150 or
+/// more; no `beta`; and in `CN` or `SG`, or with an app version of 5.20 or later.
+pub(crate) fn count_filtered() -> u64 {
+    (0..PROFILES).filter(|number| SyntheticDevice::new(*number).passes_filter()).count() as u64
+}
+
+/// Writes the devices with a profile as NDJSON.
+pub(crate) fn write_profiles(path: &Path) -> std::io::Result<()> {
+    let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
+    let mut line = String::new();
+    for number in 0..PROFILES {
+        let device = SyntheticDevice::new(number);
+        let (plan, level, is_beta) = device.profile();
+        let beta = if is_beta { r#","beta":"yes""# } else { "" };
+        let topics = TOPICS.iter().filter(|(_, members)| number % (PROFILES / members) == 0);
+        let topics: Vec<String> = topics.map(|(topic, _)| format!("\"{topic}\"")).collect();
+        line.clear();
+        let _ = write!(line, r#"{{"client_id":"{}","#, client_id(number));
+        let _ = device.describe(&mut line, &device.app_version(), "discard");
+        let _ = writeln!(
+            line,
+            r#","attributes":{{"plan":"{plan}","level":{level}{beta}}},"topics":[{}]}}"#,
+            topics.join(","),
+        );
+        file.write_all(line.as_bytes())?;
+    }
+    file.flush()
 }
 
 pub(crate) fn client_id(number: usize) -> String {

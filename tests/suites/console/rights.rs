@@ -15,6 +15,7 @@ fn path(operation: &Operation, app: &str) -> String {
         .path
         .replace("{app_id}", app)
         .replace("{client_id}", "phone")
+        .replace("{user_id}", "u")
         .replace("{message_id}", MESSAGE)
         .replace("{transport}", "webhook")
         .replace("{name}", "other")

@@ -14,6 +14,7 @@ mod connections;
 mod driver;
 mod http1;
 mod lanes;
+mod languages;
 mod nghttpd;
 mod outside;
 mod reach;

@@ -1,6 +1,7 @@
 //! `pushctl` as an operator uses it: processes, files, exit codes.
 
 mod apps;
+mod attributes;
 mod audience;
 mod audit;
 mod dead_letters;

@@ -13,6 +13,7 @@ use push_tests::stack::APP;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
+use super::filters;
 use crate::{
     measure::stats::Rounds,
     report::{Figure, Row, Target},
@@ -32,10 +33,10 @@ const SEGMENT: u32 = 2046 * 16;
 
 pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let of = population::count_matching(env.sizes.small);
-    let small = TargetedApp::open(env.small_app().await?, &CRITERIA, 0, of[0]).await?;
+    let small = criteria_app(env.small_app().await?, &CRITERIA, 0, of[0]).await?;
     let of = population::count_matching(env.sizes.big);
-    let big = TargetedApp::open(env.big_app().await?, &CRITERIA, 0, of[0]).await?;
-    let models = TargetedApp::open(env.big_app().await?, &MODEL_CRITERIA, 1, of[1]).await?;
+    let big = criteria_app(env.big_app().await?, &CRITERIA, 0, of[0]).await?;
+    let models = criteria_app(env.big_app().await?, &MODEL_CRITERIA, 1, of[1]).await?;
     // The smaller app is counted several times, so that both take about as long and a disturbance
     // hits both alike.
     let repeated = (env.sizes.big / env.sizes.small).max(1);
@@ -74,6 +75,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
         ),
         ..of_models.row("ms/M", "ms/M")
     });
+    rows.extend(filters::run(env).await?);
     let (big, small, ratio) = growth.medians();
     let from_large = env.sizes.small >= LARGE;
     rows.push(Row {
@@ -90,36 +92,56 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// An app with the criteria that are evaluated on its devices.
-struct TargetedApp<'a> {
+/// An app with its criteria, `high` of whose columns have high bytes.
+async fn criteria_app<'a>(
+    loaded: &'a LoadedApp,
+    criteria: &[(Attribute, &[&str])],
+    high: usize,
+    expected: u64,
+) -> anyhow::Result<TargetedApp<'a>> {
+    let mut targeting = Targeting::all_devices();
+    for (attribute, values) in criteria {
+        let values = values.iter().map(|value| attribute.normalise_wanted(value));
+        targeting.set(*attribute, values.collect::<Result<_, _>>()?);
+    }
+    let columns = criteria.iter().map(|(attribute, _)| attribute.index().to_string()).collect();
+    let columns = Columns { names: columns, whole: criteria.len(), partial: high };
+    TargetedApp::open(loaded, columns, targeting, expected).await
+}
+
+/// The columns that a targeting is evaluated on.
+pub(super) struct Columns {
+    /// As keys name them.
+    pub(super) names: Vec<String>,
+    /// Strings with a byte for each slot.
+    pub(super) whole: usize,
+    /// Strings that may end before the last slot: high bytes, and columns of an app's own attributes.
+    pub(super) partial: usize,
+}
+
+/// An app with a targeting that is evaluated on its devices.
+pub(super) struct TargetedApp<'a> {
     loaded: &'a LoadedApp,
     index: Arc<dyn Index>,
     raw: MultiplexedConnection,
     app: AppKey,
     carrier: Carrier,
     extent: Vec<SlotRange>,
-    criteria: &'a [(Attribute, &'a [&'a str])],
-    /// Number of their columns that have high bytes.
-    high: usize,
+    columns: Columns,
     targeting: Targeting,
     /// Number of devices that match.
     expected: u64,
 }
 
 impl<'a> TargetedApp<'a> {
-    async fn open(
+    pub(super) async fn open(
         loaded: &'a LoadedApp,
-        criteria: &'a [(Attribute, &'a [&'a str])],
-        high: usize,
+        columns: Columns,
+        targeting: Targeting,
         expected: u64,
     ) -> anyhow::Result<Self> {
         let index = loaded.index().await?;
         let app = AppKey::first(APP.parse()?);
-        let mut targeting = Targeting::all_devices();
-        for (attribute, values) in criteria {
-            let values = values.iter().map(|value| attribute.normalise_wanted(value));
-            targeting.set(*attribute, values.collect::<Result<_, _>>()?);
-        }
         let of_carriers = index.carriers(&app).await?;
         let [CarrierExtent { carrier, ranges: extent }] = &*of_carriers else {
             bail!("the devices are not all of one carrier");
@@ -127,7 +149,7 @@ impl<'a> TargetedApp<'a> {
         let (carrier, extent) = (*carrier, extent.clone());
         let client = redis::Client::open(loaded.redis.url())?;
         let raw = client.get_multiplexed_async_connection().await?;
-        Ok(Self { loaded, index, raw, app, carrier, extent, criteria, high, targeting, expected })
+        Ok(Self { loaded, index, raw, app, carrier, extent, columns, targeting, expected })
     }
 
     /// Milliseconds per million devices.
@@ -136,7 +158,7 @@ impl<'a> TargetedApp<'a> {
     }
 
     /// Counts the matching devices.
-    async fn count(&self, repeated: usize) -> anyhow::Result<f64> {
+    pub(super) async fn count(&self, repeated: usize) -> anyhow::Result<f64> {
         let now = UnixMillis::now();
         let started = Instant::now();
         for _ in 0..repeated {
@@ -158,32 +180,33 @@ impl<'a> TargetedApp<'a> {
     }
 
     /// Reads the columns that counting needs, and nothing else.
-    async fn read(&self, repeated: usize) -> anyhow::Result<f64> {
+    pub(super) async fn read(&self, repeated: usize) -> anyhow::Result<f64> {
         let slots: u64 = self.extent.iter().map(|range| u64::from(range.to - range.from)).sum();
-        // A string of high bytes ends at the last device that has one, so its length varies.
-        let low = slots as usize * self.criteria.len();
-        let most = low + slots as usize * self.high;
+        // Some strings end at the last device that has a value there, so their length varies.
+        let low = slots as usize * self.columns.whole;
+        let most = low + slots as usize * self.columns.partial;
         let started = Instant::now();
         for _ in 0..repeated {
             let read = |range: &SlotRange| {
-                read_columns(self.raw.clone(), self.loaded, self.criteria, *range)
+                read_columns(self.raw.clone(), self.loaded, &self.columns.names, *range)
             };
             let bytes: usize = stream::iter(self.extent.iter().map(read))
                 .buffer_unordered(CONCURRENT_RANGES)
                 .try_fold(0, |sum, bytes| async move { Ok(sum + bytes) })
                 .await?;
-            let whole = (low..=most).contains(&bytes) && (bytes > low) == (self.high > 0);
+            let whole =
+                (low..=most).contains(&bytes) && (bytes > low) == (self.columns.partial > 0);
             ensure!(whole, "{bytes} bytes of columns in place of {low} and some up to {most}");
         }
         Ok(self.per_million(started.elapsed(), repeated))
     }
 }
 
-/// Reads the columns of the criteria and discards them.
+/// Reads the columns and discards them.
 async fn read_columns(
     mut raw: MultiplexedConnection,
     loaded: &LoadedApp,
-    criteria: &[(Attribute, &[&str])],
+    columns: &[String],
     range: SlotRange,
 ) -> anyhow::Result<usize> {
     let mut bytes = 0;
@@ -193,11 +216,11 @@ async fn read_columns(
         let to = range.to.min((segment + 1) * SEGMENT);
         let mut pipe = redis::pipe();
         let first = (from % SEGMENT) as isize;
-        for (attribute, _) in criteria {
+        for name in columns {
             let shard = format!("{}:{{{APP}/{}}}", loaded.stack.namespace, range.shard);
             // The low bytes, and the high bytes as far as there are any.
             for plane in ["", "h"] {
-                let column = format!("{shard}:{plane}{}.{segment}", attribute.index());
+                let column = format!("{shard}:{plane}{name}.{segment}");
                 pipe.getrange(column, first, first + (to - from) as isize - 1);
             }
         }
