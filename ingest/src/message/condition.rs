@@ -138,13 +138,17 @@ fn refuse_unused_filter(targeting: Option<&RawValue>) -> Result<(), Rejection> {
         #[serde(borrow)]
         filter: Option<&'a RawValue>,
     }
-    let unused =
-        targeting.and_then(|raw| serde_json::from_str::<Object<Unused<'_>>>(raw.get()).ok());
-    match unused {
-        Some(Object(Unused { filter: Some(_) }, _)) => Err(illegal(
+    let Some(json) = targeting.map(RawValue::get) else { return Ok(()) };
+    let has_filter = match serde_json::from_str::<Object<Unused<'_>>>(json) {
+        Ok(Object(Unused { filter }, _)) => filter.is_some(),
+        // A targeting that cannot be read, for example because it has two.
+        Err(_) => json.contains("\"filter\""),
+    };
+    match has_filter {
+        true => Err(illegal(
             "condition.targeting.filter must be used with condition.type 1 (targeting) only",
         )),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 

@@ -47,8 +47,9 @@ pub(super) fn profile_warnings(
     warnings: &[ProfileWarning],
     declared: &Declarations,
 ) -> Vec<String> {
-    let texts = warnings.iter().map(|warning| match warning {
-        ProfileWarning::Undeclared(name) => undeclared(name, declared),
+    // The nearest name takes time to find, so it is looked for only where the answer has room for it.
+    let texts = warnings.iter().enumerate().map(|(number, warning)| match warning {
+        ProfileWarning::Undeclared(name) if number < MAX_WARNINGS => undeclared(name, declared),
         other => other.to_string(),
     });
     shortened(texts.collect())

@@ -140,6 +140,9 @@ fn a_filter_that_no_other_type_of_condition_uses_is_refused_and_not_ignored() {
         let told = problem(read(&with("condition", condition)));
         assert!(told.starts_with("condition.targeting.filter must be used with"), "{told}");
     }
+    let twice = r#"{"type":1,"time_to_live":1,"condition":{"type":0,"targeting":{"filter":{},"filter":{}}}}"#;
+    let told = problem(read_text(twice));
+    assert!(told.starts_with("condition.targeting.filter must be used with"), "{told}");
     let none = json!({"type": 0, "targeting": {"filter": null}});
     assert!(read(&with("condition", none)).is_ok());
 }

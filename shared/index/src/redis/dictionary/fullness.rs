@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use push_model::{app::AppKey, attributes::Attribute, filter::Column, time::UnixMillis};
+use push_model::{app::AppKey, filter::Column, time::UnixMillis};
 use push_store::{IndexError, redis::connection::reply};
 
 use crate::{DICTIONARY_BYTES, DictionaryUse, redis::RedisIndex};
@@ -24,12 +24,10 @@ impl RedisIndex {
         // A value takes at least the overhead, so fewer bytes are too few values as well. Topics may be few and as many
         // as an app may have: then some were refused.
         let is_small = bytes < DICTIONARY_BYTES / 8 && refused.unwrap_or_default() == 0;
-        if is_small && retired_at.is_none() {
+        let (columns, undeclared) = self.columns_to_sweep(app).await?;
+        if is_small && retired_at.is_none() && undeclared.is_empty() {
             return Ok(None);
         }
-        let others = self.other_columns(app).await?;
-        let columns: Vec<Column> =
-            Attribute::ALL.map(Column::BuiltIn).into_iter().chain(others).collect();
         let mut lengths = redis::pipe();
         for column in &columns {
             let keys = self.keys.dictionary(app, *column);
@@ -47,6 +45,7 @@ impl RedisIndex {
             grown: grown.unwrap_or_default(),
             refused: refused.unwrap_or_default(),
             sweeping: retired_at.is_some(),
+            undeclared: !undeclared.is_empty(),
             ..DictionaryUse::default()
         };
         for (column, lengths) in columns.into_iter().zip(lengths.chunks_exact(2)) {

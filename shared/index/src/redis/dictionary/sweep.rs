@@ -133,6 +133,8 @@ impl RedisIndex {
         let mut in_use = Vec::new();
         let (columns, undeclared) = self.columns_to_sweep(app).await?;
         self.delete_planes(app, &undeclared).await?;
+        // Those that a sweep before this one has emptied.
+        self.delete_dictionaries(app, &undeclared).await?;
         for column in columns {
             let codes = self.codes_with_value(app, column).await?;
             if !codes.is_empty() {

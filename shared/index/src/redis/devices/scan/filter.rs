@@ -45,23 +45,23 @@ struct Block<'a> {
 }
 
 impl FilterPlan {
-    /// Plans a filter with the tables of its leaves, beside lists on these columns.
+    /// Plans a filter with the tables of its leaves, beside lists on these columns. Which columns are needed, and their order,
+    /// does not depend on what the tables know: columns that were read for one plan are used with a later one.
     pub(super) fn new(filter: Arc<Filter>, lists: &[Table], leaves: &[Table]) -> Self {
-        let (mut needed, mut columns) = (Vec::new(), Vec::with_capacity(leaves.len()));
-        for table in leaves {
-            if let Some(place) = lists.iter().position(|list| list.column == table.column) {
-                columns.push(place);
-                continue;
-            }
+        let (mut needed, mut columns): (Vec<_>, Vec<usize>) =
+            (Vec::new(), Vec::with_capacity(leaves.len()));
+        for (number, (leaf, table)) in filter.leaves().iter().zip(leaves).enumerate() {
             let is_topic = table.column == Name::Topic;
-            let codes = table.matching().filter(|_| is_topic).collect();
-            let need = (table.column, codes);
-            let known = needed.iter().position(|known| *known == need);
-            let place = known.unwrap_or(needed.len());
-            if known.is_none() {
-                needed.push(need);
-            }
-            columns.push(lists.len() + place);
+            let same = filter.leaves().iter().take(number).position(|other| {
+                other.column == leaf.column && (!is_topic || other.test == leaf.test)
+            });
+            let place = lists.iter().position(|list| list.column == table.column);
+            let place = place.or_else(|| columns.get(same?).copied());
+            columns.push(place.unwrap_or_else(|| {
+                let codes = table.matching().filter(|_| is_topic).collect();
+                needed.push((table.column, codes));
+                lists.len() + needed.len() - 1
+            }));
         }
         let negates_topics = negates_topics(filter.root(), leaves, false);
         Self { filter, needed, columns, negates_topics }

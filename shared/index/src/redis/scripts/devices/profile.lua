@@ -3,7 +3,8 @@
 -- writes what was noted. A plane is only as long as devices have values; missing bytes are 0. Nothing is noted, and
 -- nothing is written, of a device without a profile.
 
--- By custom attribute, the codes by slot; by segment and topic, whether each slot is a member.
+-- By custom attribute, the codes by slot, or the negative of a code that the slot loses; by segment and topic, whether
+-- each slot is a member.
 local noted_codes, noted_members = {}, {}
 
 -- Notes the custom attributes and topics of the record whose body begins at `body`: that the slot has them, or that it has
@@ -17,7 +18,11 @@ local function note_profile(text, body, slot, has)
   for _ = 1, byte(text, at - 1) do
     local id = be(text, at, 2)
     noted_codes[id] = noted_codes[id] or {}
-    noted_codes[id][slot] = has and be(text, at + 2, 2) or 0
+    local code = be(text, at + 2, 2)
+    -- A code that the record before had too is not touched: the attribute may be one that the app declares no more, whose
+    -- planes were deleted.
+    if not has then code = -code elseif noted_codes[id][slot] == -code then code = nil end
+    noted_codes[id][slot] = code
     at = at + 4
   end
   local segment, offset = floor(slot / SEGMENT), slot % SEGMENT
@@ -59,7 +64,7 @@ local function write_noted_codes(id, codes)
     if following ~= slot + 1 or following % SEGMENT == 0 then
       local low, high = {}, {}
       for number = first, i do
-        local code = codes[slots[number]]
+        local code = math.max(codes[slots[number]], 0)
         low[#low + 1], high[#high + 1] = char(code % 256), char(floor(code / 256))
       end
       local segment, at = digits(floor(slot / SEGMENT)), slots[first] % SEGMENT

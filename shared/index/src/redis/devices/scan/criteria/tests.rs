@@ -163,6 +163,27 @@ fn a_filter_reads_each_column_once_and_one_that_ends_early_has_no_values_behind_
 }
 
 #[test]
+fn the_columns_of_a_filter_stay_the_same_when_its_topics_become_known() {
+    let leaf = |topic: &str| Leaf::new(Name::Topic, None, Test::In(vec![topic.into()]));
+    let root = Node::Any((0..3).map(Node::Leaf).collect());
+    let filter = Filter::new(vec![leaf("a"), leaf("b"), leaf("a")], root).unwrap();
+    let mut targeting = Targeting::all_devices();
+    targeting.filter = Some(Arc::new(filter));
+    let needed = |codes: [usize; 3]| {
+        let table = |code: usize| {
+            let mut by_code = vec![NO_MATCH; 4];
+            if let Some(known) = by_code.get_mut(code).filter(|_| code > 0) {
+                *known = MATCH;
+            }
+            Table::of(Name::Topic, by_code)
+        };
+        let tables: Vec<_> = codes.map(table).into();
+        Criteria::new(None, tables.into(), UnixMillis(0)).beside_lists(&targeting).needed().count()
+    };
+    assert_eq!([needed([0, 0, 0]), needed([2, 0, 2]), needed([2, 3, 2])], [2, 2, 2]);
+}
+
+#[test]
 fn a_device_matches_by_any_of_its_topics_and_a_lost_one_does_not_hide_another() {
     let table = Table::of(Name::Topic, vec![NO_MATCH, MATCH, NO_MATCH]);
     let accepts = |root: Node, topics: &[u16]| {
