@@ -1,6 +1,7 @@
 //! Pushes to users whose devices go to other users meanwhile.
 
 use std::{
+    collections::BTreeSet,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -138,5 +139,6 @@ async fn a_push_that_waits_reaches_no_device_that_has_gone_to_another_user_meanw
     assert_eq!(report["sent"], STAYING, "{report}");
     assert_eq!(report["failed"], json!({"reassigned": MOVING}), "{report}");
     let reached = devices_of(&received(&mut receipts), &waiting);
-    assert_eq!(reached, (0..STAYING).map(id).collect());
+    let staying: BTreeSet<String> = (0..STAYING).map(id).collect();
+    assert_eq!(reached, staying);
 }

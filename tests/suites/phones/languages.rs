@@ -62,9 +62,11 @@ async fn bodies_for_fcm_apns_and_webhooks_have_the_texts_of_the_language() {
     ];
     let providers = receipts.iter_mut().zip(places).zip([fcm, apns, webhook]);
     for ((receipts, places), (transport, token)) in providers {
-        let expected = DEVICES.iter().enumerate();
-        let expected = expected
-            .map(|(n, (_, title, desc))| (token(n), [title, desc].map(|text| (*text).to_owned())));
-        assert_eq!(texts(receipts, places), expected.collect(), "{transport}");
+        let texts_of = |(n, (_, title, desc)): (usize, &(Option<&str>, &str, &str))| {
+            (token(n), [(*title).to_owned(), (*desc).to_owned()])
+        };
+        let expected: BTreeMap<String, [String; 2]> =
+            DEVICES.iter().enumerate().map(texts_of).collect();
+        assert_eq!(texts(receipts, places), expected, "{transport}");
     }
 }

@@ -66,7 +66,7 @@ async fn a_device_is_patched_and_keeps_what_a_later_put_does_not_name() {
 
     assert!(store.run(&["device", "put", "a", "d", "--country", "DE"]).await.ok);
     let change = ["--attribute", "plan=", "--remove-topic", "f2", "--no-user"];
-    assert!(store.run(&[&["device", "patch", "a", "d"], &change[..]].concat()).await.ok);
+    assert!(store.run(&[&["device", "patch", "a", "d"][..], &change].concat()).await.ok);
     let expected = json!({
         "client_id": "d", "transport": "mqtt", "country": "DE",
         "attributes": {"level": 7}, "topics": ["f1"],
