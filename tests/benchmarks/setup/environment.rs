@@ -132,6 +132,7 @@ pub(crate) async fn open_redis(url: &str, namespace: &str) -> anyhow::Result<Sto
         namespace: namespace.to_owned(),
         ledger: None,
         ledger_retention: Retention::all(Duration::from_secs(3600)),
+        max_app_topics: push_index::MAX_APP_TOPICS,
         timeouts: EngineTimeouts { connect: limit, queue: limit, index: limit, heartbeat: limit },
     };
     Ok(open_stores(&urls).await?)

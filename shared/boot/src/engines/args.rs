@@ -32,6 +32,8 @@ pub struct EngineArgs {
     namespace: NamespaceArgs,
     #[command(flatten)]
     ledger: LedgerArgs,
+    #[command(flatten)]
+    topics: TopicArgs,
 }
 
 settings! {
@@ -84,6 +86,21 @@ settings! {
     }
 }
 
+settings! {
+    /// The flag about topics.
+    struct TopicArgs, "Queue and stores" => TopicValues {
+        /// Let the devices of an app have at most so many different topics. The same for all programs
+        max_app_topics: u16 = ["N", "10000"] topics;
+    }
+}
+
+/// Parses a number of topics, which have codes of 16 bits.
+fn topics(text: &str) -> Result<u16, String> {
+    let most = u16::MAX;
+    let number = text.parse::<u16>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("must be a number from 1 to {most}"))
+}
+
 impl EngineArgs {
     /// Checks the flags of a program that requires both URLs; problems are added to `errors`.
     pub fn check(&self, errors: &mut ConfigErrors) -> Option<EngineSettings> {
@@ -121,9 +138,14 @@ impl EngineArgs {
         let tls = self.index.tls(uses_tls, errors);
         let own = self.namespace.values(errors).map(|given| given.namespace);
         let timeouts = EngineTimeouts::read(errors.tuning());
+        let topics = self.topics.values(errors);
         let ([from, to], tls, own) = (urls?, tls?, own?);
+        let max_app_topics = topics?.max_app_topics.into();
         let to_namespace = to_namespace.unwrap_or_else(|| own.clone());
-        let store = |url, namespace| StoreSettings { url, tls: tls.clone(), namespace, timeouts };
+        let store = |url, namespace| {
+            let tls = tls.clone();
+            StoreSettings { url, tls, namespace, timeouts, max_app_topics }
+        };
         Some([store(from, own), store(to, to_namespace)])
     }
 
@@ -147,6 +169,7 @@ impl EngineArgs {
         let index_tls = self.index.tls(uses_tls, errors);
         let namespace = self.namespace.values(errors);
         let timeouts = EngineTimeouts::read(errors.tuning());
+        let topics = self.topics.values(errors);
         let ledger = ledger?;
         let (named, broadcast) = (ledger.ledger_retention_named, ledger.ledger_retention);
         Some(EngineSettings {
@@ -157,6 +180,7 @@ impl EngineArgs {
             ledger: ledger.ledger_url,
             namespace: namespace?.namespace,
             timeouts,
+            max_app_topics: topics?.max_app_topics.into(),
             ledger_retention: Retention { named, broadcast },
         })
     }

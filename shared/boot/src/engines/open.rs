@@ -154,8 +154,8 @@ async fn open_part(
 /// # Errors
 /// If it cannot be used now.
 pub async fn open_store(store: &StoreSettings) -> Result<Stores, IndexError> {
-    let StoreSettings { url, tls, namespace, timeouts } = store;
-    Ok(match url {
+    let StoreSettings { url, tls, namespace, timeouts, max_app_topics } = store;
+    let stores = match url {
         IndexUrl::Redis(url) => {
             let settings = RedisSettings {
                 tls: tls.clone(),
@@ -168,5 +168,7 @@ pub async fn open_store(store: &StoreSettings) -> Result<Stores, IndexError> {
             let store = SqliteStore::open(path, namespace, Default::default()).await?;
             Stores::of_sqlite(store).await?
         }
-    })
+    };
+    stores.index.limit_topics(*max_app_topics);
+    Ok(stores)
 }

@@ -24,6 +24,8 @@ pub struct EngineSettings {
     pub namespace: String,
     /// The time limits of requests to the servers.
     pub timeouts: EngineTimeouts,
+    /// The most different topics of an app's devices.
+    pub max_app_topics: usize,
     /// The ledger's own store, if it is not kept in the index.
     pub ledger: Option<IndexUrl>,
     /// The retention of the ledger.
@@ -45,6 +47,7 @@ impl EngineSettings {
             tls: self.index_tls.clone(),
             namespace: self.namespace.clone(),
             timeouts: self.timeouts,
+            max_app_topics: self.max_app_topics,
         }
     }
 }
@@ -60,6 +63,8 @@ pub struct StoreSettings {
     pub namespace: String,
     /// The time limits of requests to the server.
     pub timeouts: EngineTimeouts,
+    /// The most different topics of an app's devices.
+    pub max_app_topics: usize,
 }
 
 /// The time limits of requests to the servers of the engines.
