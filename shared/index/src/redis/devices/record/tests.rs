@@ -38,7 +38,7 @@ proptest! {
     fn a_chunk_gives_back_its_records_and_free_slots(
         devices in prop::collection::vec(
             prop::option::of((
-                "[a-z0-9:._-]{1,128}",
+                "[a-z0-9][a-z0-9:._-]{0,127}",
                 kind(),
                 prop::option::of("[ -~]{1,300}"),
                 any::<Codes>(),
