@@ -99,8 +99,8 @@ impl UserHandler {
                 return success(&Removed { user_id: &user, client_ids }, rate);
             }
             let (index, key) = (&self.index, &app);
-            let removals = stream::iter(clients).map(move |client| async move {
-                let removal = index.index.remove_device(key, &client);
+            let removals = stream::iter(clients).map(|client| async {
+                let removal = index.index.remove_device_of(key, &user, &client);
                 let removed = index.ask(Subject::device(&key.id, &client), removal).await?;
                 Ok::<_, Rejection>(removed.then_some(client))
             });

@@ -82,7 +82,7 @@ pub async fn remove(
                 return Ok(UserRemoved { user_id: user.clone(), removed });
             }
             for client in clients {
-                if index.remove_device(&key, &client).await? {
+                if index.remove_device_of(&key, user, &client).await? {
                     removed.push(client);
                 }
             }

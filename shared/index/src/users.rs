@@ -37,6 +37,18 @@ pub trait Users: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Removes a device, if its record names the user at that moment. False if it does not, if there is no such device,
+    /// or if it was changed in the same moment.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn remove_device_of(
+        &self,
+        app: &AppKey,
+        user: &UserId,
+        client: &ClientId,
+    ) -> Result<bool, IndexError>;
+
     /// Sets the most topics that an app may have, for what this program writes from now on. Topics that
     /// an app has already stay.
     fn limit_topics(&self, most: usize);

@@ -281,6 +281,15 @@ impl Users for RedisIndex {
         Ok(unknown())
     }
 
+    async fn remove_device_of(
+        &self,
+        app: &AppKey,
+        user: &UserId,
+        client: &ClientId,
+    ) -> Result<bool, IndexError> {
+        self.remove_of_user(app, user, client).await
+    }
+
     fn limit_topics(&self, most: usize) {
         self.most_topics.store(most, Ordering::Relaxed);
     }

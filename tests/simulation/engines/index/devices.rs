@@ -185,5 +185,14 @@ impl Users for SimIndex {
         Ok(vec![Vec::new(); users.len()])
     }
 
+    async fn remove_device_of(
+        &self,
+        _: &AppKey,
+        _: &UserId,
+        _: &ClientId,
+    ) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+
     fn limit_topics(&self, _: usize) {}
 }

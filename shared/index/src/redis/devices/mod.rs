@@ -53,6 +53,33 @@ use crate::{
 const REMOVALS_AT_ONCE: usize = 32;
 
 impl RedisIndex {
+    /// Removes a device, if its record names this user.
+    pub(super) async fn remove_of_user(
+        &self,
+        app: &AppKey,
+        user: &UserId,
+        client: &ClientId,
+    ) -> Result<bool, IndexError> {
+        let mut stored: Option<Vec<u8>> = None;
+        let clients = std::slice::from_ref(client);
+        find(&self.context, &self.keys, app, clients, |_, found| {
+            // A record that cannot be read names no user.
+            let record = match found {
+                Err(IndexError::Corrupt(_)) => return Ok(()),
+                found => found?.record,
+            };
+            if record.profile.user() == user.as_str() {
+                record.encode(stored.insert(Vec::new()))?;
+            }
+            Ok(())
+        })
+        .await?;
+        match stored {
+            Some(record) => self.remove_if(app, client, Some(&record)).await,
+            None => Ok(false),
+        }
+    }
+
     /// Removes a device, or removes it only while it has this record.
     async fn remove_if(
         &self,

@@ -13,8 +13,11 @@ use push_sqlite::StoreError;
 use push_store::IndexError;
 use rusqlite::{Connection, params};
 
-use super::dictionary::number;
-use crate::{Users, sqlite::SqliteIndex};
+use super::{dictionary::number, register};
+use crate::{
+    Users,
+    sqlite::{SqliteIndex, apps::app_row},
+};
 
 #[async_trait]
 impl Users for SqliteIndex {
@@ -48,6 +51,21 @@ impl Users for SqliteIndex {
         Ok(unknown.map(|(topic, _)| topic.clone()).collect())
     }
 
+    async fn remove_device_of(
+        &self,
+        app: &AppKey,
+        user: &UserId,
+        client: &ClientId,
+    ) -> Result<bool, IndexError> {
+        let (namespace, app) = (self.namespace(), app.clone());
+        let (user, client) = (user.clone(), client.clone());
+        let remove = move |sql: &Connection| match app_row(sql, &namespace, &app)? {
+            Some(app) if is_of(sql, app, &user, &client)? => register::remove(sql, app, &client),
+            _ => Ok(false),
+        };
+        Ok(self.database.write(remove).await?)
+    }
+
     fn limit_topics(&self, most: usize) {
         self.most_topics.store(most, Ordering::Relaxed);
     }
@@ -57,6 +75,12 @@ fn is_in_use(sql: &Connection, app: i64, topic: &Topic) -> Result<bool, StoreErr
     let find =
         "SELECT 1 FROM word WHERE app = ?1 AND attribute = ?2 AND value = ?3 AND retired = 0";
     let with = params![app, number(Column::Topic), topic.as_str()];
+    Ok(sql.prepare_cached(find)?.exists(with)?)
+}
+
+fn is_of(sql: &Connection, app: i64, user: &UserId, client: &ClientId) -> Result<bool, StoreError> {
+    let find = "SELECT 1 FROM device WHERE app = ?1 AND client = ?2 AND user_id = ?3";
+    let with = params![app, client.as_str(), user.as_str()];
     Ok(sql.prepare_cached(find)?.exists(with)?)
 }
 
