@@ -182,13 +182,13 @@ fn secrets_view(
             h2 id="secrets" { "Secrets" }
             div class="scroll" tabindex="0" role="group" aria-labelledby="secrets" {
                 table {
-                    thead { tr { th { "Name" } th { "Valid for" } th { "Made" } th { "Expires" } th { "Last used" } th { span class="sr" { "Change" } } } }
+                    thead { tr { th { "Name" } th class="wide" { "Valid for" } th class="wide" { "Made" } th { "Expires" } th { "Last used" } th { span class="sr" { "Change" } } } }
                     tbody {
                         @for secret in secrets {
                             tr {
                                 td { (secret.name) @if !secret.valid { " " (tag(Mood::Warn, "expired")) } }
-                                td { (secret.scopes.to_string().replace(',', ", ")) }
-                                td class="nowrap" { @if let Some(at) = secret.made_at { (ago(at, now)) } @else { "unknown" } }
+                                td class="wide" { (secret.scopes.to_string().replace(',', ", ")) }
+                                td class="nowrap wide" { @if let Some(at) = secret.made_at { (ago(at, now)) } @else { "unknown" } }
                                 td class="nowrap" { @if let Some(at) = secret.expires_at { (until(at, now)) } @else { "never" } }
                                 td class="nowrap" { @if let Some(at) = secret.last_used_at { (ago(at, now)) } @else { "not known" } }
                                 td { @if may_administer && secret.name != "default" {

@@ -85,9 +85,9 @@ pub(crate) fn plain(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// Returns the same as the head of a column: `Os version`.
+/// Returns the same as the head of a column: `App version`.
 pub(crate) fn heading(name: &str) -> String {
-    let plain = plain(name);
+    let plain = plain(name).replace("os version", "OS version");
     let mut letters = plain.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }

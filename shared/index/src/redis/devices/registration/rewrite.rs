@@ -24,8 +24,11 @@ use crate::redis::{
     layout::carrier_byte,
 };
 
-/// The most devices of one call, which may have a hundred topics each.
+/// The most devices of one call.
 const CALL_DEVICES: usize = 32;
+/// A call with this many bytes of profiles, before and after, gets no further device. A topic has two of them, and costs up
+/// to 35 microseconds: as much as the change of a bitmap.
+const CALL_PROFILE_BYTES: usize = 1024;
 
 /// A device as it is stored and as it is to be.
 pub(super) struct Rewrite {
@@ -33,6 +36,8 @@ pub(super) struct Rewrite {
     slot: u32,
     before: Vec<u8>,
     after: Vec<u8>,
+    /// About how many bytes of both are profiles.
+    profiles: usize,
     /// The byte of the carrier column, if it changes.
     carrier: Vec<u8>,
     /// For each built-in attribute whose code changes its number and the code.
@@ -93,7 +98,11 @@ impl Rewrite {
         }
         let mut record = Vec::with_capacity(before.len());
         after.encode(&mut record)?;
-        Ok(Self { shard, slot, before, after: record, carrier: Vec::new(), codes, not_after })
+        let profile = after.profile.stored_len();
+        let beside = record.len().saturating_sub(profile);
+        let profiles = profile + before.len().saturating_sub(beside);
+        let carrier = Vec::new();
+        Ok(Self { shard, slot, before, after: record, profiles, carrier, codes, not_after })
     }
 }
 
@@ -105,15 +114,26 @@ pub(super) async fn rewrite(
     app: &AppKey,
     rewrites: &[Rewrite],
 ) -> Vec<Result<bool, PutFailure>> {
-    let shards = rewrites.chunk_by(|a, b| a.shard == b.shard);
     let calls =
-        shards.flat_map(|shard| shard.chunks(CALL_DEVICES)).map(async |devices| {
-            match call(context, keys, app, devices).await {
-                Ok(written) => written.into_iter().map(Ok).collect::<Vec<_>>(),
-                Err(failure) => devices.iter().map(|_| Err(failure.duplicate())).collect(),
-            }
+        in_calls(rewrites).map(async |devices| match call(context, keys, app, devices).await {
+            Ok(written) => written.into_iter().map(Ok).collect::<Vec<_>>(),
+            Err(failure) => devices.iter().map(|_| Err(failure.duplicate())).collect(),
         });
     future::join_all(calls).await.into_iter().flatten().collect()
+}
+
+/// Cuts devices into calls, each of one shard.
+fn in_calls(rewrites: &[Rewrite]) -> impl Iterator<Item = &[Rewrite]> {
+    let (mut devices, mut profiles) = (0, 0);
+    rewrites.chunk_by(move |one, next| {
+        (devices, profiles) = (devices + 1, profiles + one.profiles);
+        let has_room = devices < CALL_DEVICES && profiles < CALL_PROFILE_BYTES;
+        let goes_on = has_room && one.shard == next.shard;
+        if !goes_on {
+            (devices, profiles) = (0, 0);
+        }
+        goes_on
+    })
 }
 
 async fn call(
