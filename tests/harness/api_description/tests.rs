@@ -70,7 +70,10 @@ fn each_document_has_the_paths_of_one_kind_of_caller_at_the_address_that_they_ca
         let mut paths = document["paths"].as_object().unwrap().keys();
         paths.all(|path| prefixes.iter().any(|prefix| path.starts_with(prefix)))
     };
-    assert!(has_only(apps, &["/v1/message/", "/v1/device/", "/v1/audience/", "/openapi"]));
+    assert!(has_only(
+        apps,
+        &["/v1/message/", "/v1/device/", "/v1/user/", "/v1/audience/", "/openapi"]
+    ));
     assert!(has_only(brokers, &["/v1/broker/"]));
     assert!(has_only(operations, &["/livez", "/readyz", "/metrics"]));
     assert_eq!((&apps["servers"][0]["url"], &brokers["servers"]), (&json!("/"), &apps["servers"]));
