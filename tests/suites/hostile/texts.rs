@@ -164,8 +164,13 @@ fn every_setting_that_may_hold_a_secret_can_be_read_from_a_file() {
     for (command, name) in settings() {
         let may_hold_one = ["_URL", "_SECRET", "_PASSWORD", "_TOKEN"];
         // A URL with a user name or a password is refused there.
-        let holds_none =
-            ["PUSH_FCM_URL", "PUSH_APNS_URL", "PUSH_MQTT_DEVICE_URL", "PUSH_MQTT_WS_DEVICE_URL"];
+        let holds_none = [
+            "PUSH_FCM_URL",
+            "PUSH_APNS_URL",
+            "PUSH_MQTT_DEVICE_URL",
+            "PUSH_MQTT_WS_DEVICE_URL",
+            "PUSH_ADMIN_PUBLIC_URL",
+        ];
         if !holds_none.contains(&name.as_str())
             && may_hold_one.iter().any(|end| name.ends_with(end))
         {
