@@ -15,11 +15,13 @@ pub mod users;
 mod view;
 
 use anyhow::{Context as _, bail};
+use push_boot::settings::nearest;
 use push_index::{Index, PatchRefused};
 use push_model::{
     app::{App, AppKey},
     audit::{Action, AuditEvent},
-    device::{CheckedDevice, DeviceDraft, ProfileDraft},
+    custom::Declarations,
+    device::{CheckedDevice, DeviceDraft, ProfileDraft, ProfileWarning},
     ids::{AppId, ClientId},
     profile::DeviceWrite,
     time::UnixMillis,
@@ -80,7 +82,7 @@ pub async fn put(
     let CheckedDevice { device, warnings } = draft.check(client_id)?;
     let device = stored_device(device, &SystemRandom::new())?;
     let mut warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
-    warnings.extend(profile.warnings.iter().map(ToString::to_string));
+    warnings.extend(profile.warnings.iter().map(|warning| told(warning, &app.attributes)));
     warnings.extend(app.check_account(device.transport).err().map(|warning| warning.to_string()));
     let key = AppKey::from(&app);
     let write = DeviceWrite { device, change: profile.change };
@@ -90,6 +92,20 @@ pub async fn put(
     let stored = index.device(&key, &write.device.client_id).await?;
     let device = DeviceView::new(stored.unwrap_or(write.device), &view::declared(&app));
     Ok(DeviceStored { device, is_new: put.is_new(), warnings })
+}
+
+/// Returns what to say of a part of a profile that is not stored.
+fn told(warning: &ProfileWarning, declared: &Declarations) -> String {
+    let near = match warning {
+        ProfileWarning::Undeclared(name) => {
+            nearest(name, declared.iter().map(|declared| declared.name.as_str()))
+        }
+        ProfileWarning::Value(..) | ProfileWarning::Topic { .. } => None,
+    };
+    match near {
+        Some(near) => format!("{warning}; the nearest one is {near}"),
+        None => warning.to_string(),
+    }
 }
 
 /// Changes the profile of a registered device.
@@ -104,7 +120,8 @@ pub async fn patch(
 ) -> anyhow::Result<DeviceStored> {
     let app = find_app_in_service(index, app.into()).await?;
     let checked = draft.check(&app.attributes)?;
-    let mut warnings: Vec<_> = checked.warnings.iter().map(ToString::to_string).collect();
+    let warnings = checked.warnings.iter().map(|warning| told(warning, &app.attributes));
+    let mut warnings: Vec<_> = warnings.collect();
     let key = AppKey::from(&app);
     let patched = index.patch_devices(&key, &[(client_id.clone(), checked.change)]).await?;
     let patched = patched.into_iter().next().context("the index gave no answer")?;
