@@ -38,6 +38,9 @@ const IN_FLIGHT: usize = 32;
 /// registration may take.
 const UNDER_WAY: u64 = 60_000;
 
+/// The most devices on the list of a user: his own, and those that were his or are to be his within the last minute.
+const MOST_LISTED: usize = 2 * MAX_USER_DEVICES;
+
 /// A user and a device.
 pub(super) type Pair<'a> = (&'a str, &'a ClientId);
 
@@ -53,43 +56,72 @@ impl AppUsers<'_> {
     /// Adds devices to users, before their records name them: for each pair false if the user has as many devices as he
     /// may have.
     pub(super) async fn add(&self, pairs: &[Pair<'_>]) -> Vec<Result<bool, IndexError>> {
-        let mut added = self.call_add(pairs, true).await;
+        self.add_or_check(pairs, true).await
+    }
+
+    /// Adds devices whose records name these users, if they are not there: for each pair false if the user has as many
+    /// others as he may have.
+    pub(super) async fn check(&self, pairs: &[Pair<'_>]) -> Vec<Result<bool, IndexError>> {
+        self.add_or_check(pairs, false).await
+    }
+
+    async fn add_or_check(
+        &self,
+        pairs: &[Pair<'_>],
+        renews: bool,
+    ) -> Vec<Result<bool, IndexError>> {
+        let mut added = self.call_add(pairs, renews, MAX_USER_DEVICES).await;
         let refused: Vec<usize> =
             (0..pairs.len()).filter(|place| matches!(added.get(*place), Some(Ok(false)))).collect();
         if refused.is_empty() {
             return added;
         }
-        // Devices that are no longer his may be on the list. Looking takes them away.
+        // Devices that are no longer his may be on the list: looking takes them away, but for those that were added a
+        // moment ago. So what counts is how many are his.
         let mut full: Vec<&str> =
             refused.iter().filter_map(|place| pairs.get(*place)).map(|(user, _)| *user).collect();
         full.sort_unstable();
         full.dedup();
         let full: Vec<UserId> = full.into_iter().filter_map(|user| user.parse().ok()).collect();
-        let again: Vec<Pair<'_>> =
-            refused.iter().filter_map(|at| pairs.get(*at)).copied().collect();
-        let answers = match self.devices_of(&full).await {
-            Ok(_) => self.call_add(&again, true).await,
-            Err(error) => again.iter().map(|_| Err(error.duplicate())).collect(),
+        let devices = match self.devices_of(&full).await {
+            Ok(devices) => devices,
+            Err(error) => {
+                for place in refused {
+                    if let Some(one) = added.get_mut(place) {
+                        *one = Err(error.duplicate());
+                    }
+                }
+                return added;
+            }
         };
-        for (place, answer) in refused.into_iter().zip(answers) {
-            if let Some(added) = added.get_mut(place) {
-                *added = answer;
+        let has_room = |user: &str| {
+            let mut users = full.iter().zip(&devices);
+            users.any(|(of, devices)| of.as_str() == user && devices.len() < MAX_USER_DEVICES)
+        };
+        let again: Vec<usize> = refused
+            .into_iter()
+            .filter(|place| pairs.get(*place).is_some_and(|(user, _)| has_room(user)))
+            .collect();
+        let pairs: Vec<Pair<'_>> = again.iter().filter_map(|at| pairs.get(*at)).copied().collect();
+        let answers = self.call_add(&pairs, renews, MOST_LISTED).await;
+        for (place, answer) in again.into_iter().zip(answers) {
+            if let Some(one) = added.get_mut(place) {
+                *one = answer;
             }
         }
         added
     }
 
-    /// Adds devices whose records name these users, if they are not there.
-    pub(super) async fn check(&self, pairs: &[Pair<'_>]) -> Vec<Result<(), IndexError>> {
-        let added = self.call_add(pairs, false).await;
-        added.into_iter().map(|added| added.map(drop)).collect()
-    }
-
-    async fn call_add(&self, pairs: &[Pair<'_>], renews: bool) -> Vec<Result<bool, IndexError>> {
+    async fn call_add(
+        &self,
+        pairs: &[Pair<'_>],
+        renews: bool,
+        most: usize,
+    ) -> Vec<Result<bool, IndexError>> {
         let calls = by_hash(pairs).into_iter().map(async |(hash, places)| {
             let key = self.keys.users(self.app, hash);
             let mut call = self.context.scripts.add_users.call(&[&key]);
-            call.arg(MAX_USER_DEVICES).arg(u8::from(renews));
+            call.arg(most).arg(u8::from(renews));
             for (user, client) in places.iter().filter_map(|place| pairs.get(*place)) {
                 call.arg(*user).arg(client.as_str());
             }

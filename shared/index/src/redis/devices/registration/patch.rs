@@ -17,7 +17,7 @@ use super::{
     many::LATE,
     put::PutFailure,
     rewrite::{Rewrite, rewrite},
-    writer::{changed_all_the_time, declared_ids},
+    writer::{IDLE_ROUNDS, changed_all_the_time, declared_ids, pause},
 };
 use crate::{
     Absent, PatchRefused,
@@ -35,9 +35,6 @@ use crate::{
 
 /// The most devices that are read and written at a time.
 const PIECE: usize = 256;
-
-/// The most times that a device is read.
-const TRIES: usize = 10;
 
 /// A change of a device that was found.
 struct Found {
@@ -87,10 +84,11 @@ impl RedisIndex {
             if open.is_empty() {
                 return Ok(answers.into_iter().flatten().collect());
             }
-            if tries == TRIES {
+            if tries == IDLE_ROUNDS {
                 let late = IndexError::Unreachable(LATE.into());
                 return Err(if is_late { late } else { changed_all_the_time() });
             }
+            pause(tries).await;
             let of = |place: &usize| changes.get(*place);
             let named: Vec<_> = open.iter().filter_map(of).collect();
             self.quick.connect().await?;
@@ -208,7 +206,7 @@ impl RedisIndex {
         }
         let users = self.users(app);
         let (added, checked) = join(users.add(&pairs), users.check(&kept)).await;
-        checked.into_iter().collect::<Result<(), _>>()?;
+        checked.into_iter().collect::<Result<Vec<_>, _>>()?;
         let refused: Vec<usize> = places
             .into_iter()
             .zip(added)

@@ -20,6 +20,7 @@ mod users;
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
 };
 
 use futures::future::{join, join_all};
@@ -35,6 +36,7 @@ use push_store::{
         keys::Keys,
     },
 };
+use tokio::time::sleep;
 
 use self::plan::{Looked, Plan, StoredSame, StoredState, absent, plan};
 use super::{
@@ -54,8 +56,12 @@ use crate::{
     },
 };
 
-/// The most rounds in which no device can be written.
-const IDLE_ROUNDS: usize = 10;
+/// The most rounds in which no device can be written, because others change it: with the pauses about a second. In each
+/// round one of all who change a device succeeds.
+pub(super) const IDLE_ROUNDS: usize = 128;
+
+/// The longest pause before a round, in milliseconds.
+const LONGEST_PAUSE: u64 = 16;
 
 /// The result of one device; none if its registration has to be made again.
 type Outcome = Result<Option<Registered>, IndexError>;
@@ -143,6 +149,7 @@ impl Writer {
     ) -> Vec<(usize, Outcome)> {
         let (mut outcomes, mut left, mut idle) = (Vec::with_capacity(devices.len()), devices, 0);
         while !left.is_empty() && idle < IDLE_ROUNDS {
+            pause(idle).await;
             let count = left.len();
             let round = self.round(app, left, codes_from, callers).await;
             outcomes.extend(round.outcomes);
@@ -381,6 +388,14 @@ pub(super) async fn declared_ids(
     let record: App = serde_json::from_slice(&json).ok()?;
     let is_same = record.generation == app.generation;
     is_same.then(|| record.attributes.iter().map(|declared| declared.id).collect())
+}
+
+/// Lets others write, for a time that differs from theirs, after so many rounds without success.
+pub(super) async fn pause(idle: usize) {
+    let most = u64::try_from(idle).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
+    if most > 0 {
+        sleep(Duration::from_micros(rand::random_range(0..=most * 1000))).await;
+    }
 }
 
 pub(super) fn changed_all_the_time() -> IndexError {
