@@ -18,7 +18,7 @@ use push_model::{
     app::AppKey,
     device::{Device, NoTarget, Target, TargetFields},
     gone::RemovedDevice,
-    ids::ClientId,
+    ids::{ClientId, UserId},
     profile::{DeviceWrite, ProfileChange},
     registration::{GoneDevice, RegistrationEpoch, Stamp},
     slots::SlotRange,

@@ -68,8 +68,15 @@ local function write_noted_codes(id, codes)
         low[#low + 1], high[#high + 1] = char(code % 256), char(floor(code / 256))
       end
       local segment, at = digits(floor(slot / SEGMENT)), slots[first] % SEGMENT
-      write_plane(low_key(column, segment), at, table.concat(low))
-      write_plane(high_key(column, segment), at, table.concat(high))
+      low, high = table.concat(low), table.concat(high)
+      local key = low_key(column, segment)
+      if find(high, '[^%z]') then
+        -- The low byte may be 0: a reader takes a slot behind the end of the low plane for one without a value.
+        write_codes(key, redis.call('STRLEN', key), at, low)
+      else
+        write_plane(key, at, low)
+      end
+      write_plane(high_key(column, segment), at, high)
       first = i + 1
     end
   end
