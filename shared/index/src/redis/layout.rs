@@ -88,7 +88,7 @@ pub(super) fn members_mask(mask: &mut Vec<u8>, members: &[u8], from: u32, to: u3
         return;
     }
     mask.resize(width, 0);
-    if members.len() % 2 == 0 {
+    if members.len().is_multiple_of(2) {
         for slot in members.as_chunks::<2>().0 {
             let slot = u32::from(u16::from_be_bytes(*slot));
             if let Some(byte) = slot.checked_sub(from).and_then(|at| mask.get_mut(at as usize)) {

@@ -11,7 +11,7 @@ use push_store::{
     IndexError,
     redis::{
         connection::reply,
-        keys::{EntryList, STRIPES},
+        keys::{EntryList, STRIPES, StripeKeys},
     },
 };
 use redis::Cmd;
@@ -90,7 +90,7 @@ impl RedisLedger {
         let stripes: Vec<_> = STRIPES.map(|stripe| self.keys.stripe(stripe)).collect();
         let mut calls = Vec::new();
         for stripes in stripes.chunks(STRIPES_OF_CALL) {
-            let keys: Vec<&str> = stripes.iter().map(|stripe| stripe.base()).collect();
+            let keys: Vec<&str> = stripes.iter().map(StripeKeys::base).collect();
             let mut call = self.scripts.heads.call(&keys);
             call.arg(FIRST_MEMBERS);
             for list in EntryList::all() {

@@ -154,7 +154,7 @@ impl RedisIndex {
                     });
                 }
                 Err(IndexError::Corrupt(_)) if state.is_err() => {
-                    *state = Err(PatchRefused::Unreadable)
+                    *state = Err(PatchRefused::Unreadable);
                 }
                 Err(IndexError::Corrupt(_)) => {}
                 Err(error) => return Err(error),

@@ -154,6 +154,8 @@ impl Writer {
             let round = self.round(app, left, codes_from, callers).await;
             outcomes.extend(round.outcomes);
             left = round.again;
+            // Of one client the later registration wins, so those that wait stay behind one that has to be tried again.
+            left.sort_unstable_by_key(|device| device.number);
             sort_for_writing(&mut left);
             idle = if left.len() < count { 0 } else { idle + 1 };
         }
