@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use push_model::{
     app::AppKey,
-    filter::{Column, Test},
+    filter::{Column, Filter, Test},
     ids::Topic,
     message::Audience,
 };
@@ -20,7 +20,7 @@ fn topics<'p>(push: &'p Push<'_>) -> impl Iterator<Item = &'p str> {
         Audience::Targeting(targeting) => targeting.filter.as_deref(),
         Audience::All | Audience::Clients(_) | Audience::Users(_) => None,
     };
-    let leaves = filter.map(|filter| filter.leaves()).unwrap_or_default().iter();
+    let leaves = filter.map(Filter::leaves).unwrap_or_default().iter();
     let values =
         leaves.filter(|leaf| leaf.column == Column::Topic).filter_map(|leaf| match &leaf.test {
             Test::In(values) => Some(values),

@@ -88,9 +88,9 @@ pub enum DeviceCommand {
     },
     /// Register or replace one device. Its attributes of the app's own, its topics and its user stay unless they
     /// are given
-    Put(PutArgs),
+    Put(Box<PutArgs>),
     /// Change attributes of the app's own, topics and the user of a device
-    Patch(PatchArgs),
+    Patch(Box<PatchArgs>),
     /// Show one device
     Show(OneArgs),
     /// Remove one device
@@ -173,10 +173,9 @@ impl DeviceCommand {
     /// Returns the flags about the server, and the app, of a command that a server can do too.
     pub(crate) fn server(&self) -> Option<(&ServerArgs, &AppId)> {
         match self {
-            Self::Show(one)
-            | Self::Remove(one)
-            | Self::Put(PutArgs { one, .. })
-            | Self::Patch(PatchArgs { one, .. }) => Some((&one.server, &one.app_id)),
+            Self::Show(one) | Self::Remove(one) => Some((&one.server, &one.app_id)),
+            Self::Put(args) => Some((&args.one.server, &args.one.app_id)),
+            Self::Patch(args) => Some((&args.one.server, &args.one.app_id)),
             _ => None,
         }
     }

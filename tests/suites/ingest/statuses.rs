@@ -325,7 +325,7 @@ async fn a_device_that_names_its_user(seen: &mut Seen) {
     let (_, put) = served.all().find(|(id, _)| *id == "putDevice").unwrap();
     let registered = put.send(&service).await;
     let token = registered.body["result"]["access"]["token"].as_str().unwrap();
-    let put = put.header("Authorization", &format!("Bearer {token}"));
+    let put = put.header("Authorization", format!("Bearer {token}"));
     let patch = put.clone().method("PATCH");
     seen.expect(&service, 403, [("putDevice", put), ("patchDevice", patch)]).await;
     service.stop().await.unwrap();

@@ -27,11 +27,14 @@ fn texts(receipts: &mut Receiver<Receipt>, places: [&str; 2]) -> BTreeMap<String
     texts
 }
 
+/// A transport, and the tokens of its devices.
+type Kind = (&'static str, fn(usize) -> String);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_for_fcm_apns_and_webhooks_have_the_texts_of_the_language() {
     let world = World::start().await;
     world.set_all().await;
-    let [fcm, apns, webhook]: [(&str, fn(usize) -> String); 3] =
+    let [fcm, apns, webhook]: [Kind; 3] =
         [("fcm", fcm_token), ("apns", apns_token), ("webhook", |n| format!("webhook-{n}"))];
     let mut lines = Vec::new();
     for (transport, token) in [fcm, apns, webhook] {

@@ -81,13 +81,16 @@ use crate::{
 /// The most messages whose form for the provider is kept between batches.
 const KEPT_FORMS: usize = 64;
 
+/// A message, the number of the account that sends it, and the language of its texts.
+type FormKey = (MessageId, u64, Option<Box<str>>);
+
 /// The transport of one provider.
 pub struct HttpTransport<P: Provider> {
     shared: Arc<Shared<P>>,
     accounts: Arc<Accounts<P>>,
     /// The forms of the last messages, by message and number of the account. A message of which a form
     /// cannot be made is kept as `None`.
-    forms: Cache<(MessageId, u64, Option<Box<str>>), Option<Arc<Form<P>>>>,
+    forms: Cache<FormKey, Option<Arc<Form<P>>>>,
 }
 
 /// A message in the form of a provider, for all its batches.

@@ -70,7 +70,7 @@ async fn a_topic_reaches_its_devices_while_it_grows_to_thousands_in_a_segment_an
     let ids: Vec<ClientId> =
         ids.filter(|id| index.storage_order(id) >> 40 == 5).take(2200).collect();
     let of = |at: usize| {
-        let topics: &[&str] = if at % 700 == 0 { &["all", "few"] } else { &["all"] };
+        let topics: &[&str] = if at.is_multiple_of(700) { &["all", "few"] } else { &["all"] };
         with_profile(ids[at].as_str(), "", topics, "")
     };
     let all: Vec<Device> = (0..ids.len()).map(of).collect();

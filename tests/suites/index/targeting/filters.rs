@@ -46,7 +46,7 @@ pub(crate) async fn samples_that_meet_share_the_devices_out(index: &dyn Index) {
 pub(crate) async fn a_topic_reaches_its_devices_however_many_they_are(index: &dyn Index) {
     let of = |n: usize| {
         let mut names = vec!["all".to_owned(), format!("one-{n}")];
-        names.extend((n % 3 == 0).then(|| "third".to_owned()));
+        names.extend(n.is_multiple_of(3).then(|| "third".to_owned()));
         names.sort();
         let topics = names.iter().map(|name| name.parse().unwrap()).collect();
         let profile = Profile { topics, ..Profile::default() };
