@@ -98,6 +98,12 @@ impl StoredDevice {
             && change_after(self.carrier, self.change, carrier, now) == self.change
     }
 
+    /// Returns true if the high bytes of all codes stay as they are: the script makes no plane longer, and a plane of high
+    /// bytes is only as long as devices need it.
+    pub(super) fn keeps_high_bytes(&self, device: &PendingDevice<'_>) -> bool {
+        self.codes.iter().zip(device.codes).all(|(before, after)| before >> 8 == after >> 8)
+    }
+
     pub(super) fn epoch(&self) -> RegistrationEpoch {
         self.stamp.epoch()
     }

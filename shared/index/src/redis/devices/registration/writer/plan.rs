@@ -72,7 +72,10 @@ pub(super) fn plan<'a>(
                 if !stored.user.is_empty() && *stored.user == *stored.after.section().user() {
                     plan.kept.push((stored.user.clone(), &device.device.client_id, number));
                 }
-                if stored.keeps_profile && stored.keeps_carrier(&device) {
+                if stored.keeps_profile
+                    && stored.keeps_carrier(&device)
+                    && stored.keeps_high_bytes(&device)
+                {
                     plan.changes.push((device, *stored));
                 } else {
                     plan.rewrites.push((device, *stored));
