@@ -13,7 +13,8 @@
 //!   not handed on are lost when it is killed. That excuses only messages that were in work then:
 //!   posted before Mosquitto was back, and not seen closed [`HANDED_ON`] before it was killed. The
 //!   figures say how many needed this excuse.
-//! - Devices that are counted as unrecorded, if the index lost writes about the message.
+//! - Devices that are counted as unrecorded, if the index lost writes about the message, or if a fault lasted
+//!   until an open entry is written off: how long RabbitMQ is away depends on the machine.
 //! - An entry that is open or gone, if the index lost writes about a push to named devices. Its
 //!   queue message may be settled, so nothing would close the entry; the report that it would get
 //!   half an hour after its expiry is judged in its place. Every device must still be counted.
@@ -38,7 +39,8 @@ use crate::{
     load::client::Look,
     load::pushes::Push,
     run::Run,
-    schedule::history::{History, Struck},
+    schedule::history::{AFTERMATH, History, Struck},
+    world::closing_rest,
 };
 
 /// The longest time between Mosquitto's acknowledgement and handing the message on. It hands on
@@ -163,7 +165,7 @@ fn finding(run: &Run, history: &History, number: u32, record: &Record, look: &Lo
         unseen: expected.targeted - expected.unknown - meant,
         unknown: expected.unknown,
         expired: seen.may_have_expired(lost_writes),
-        lost_writes,
+        unrecorded: lost_writes || seen.may_be_written_off(),
         lost_writes_late: end_unrecorded,
         // A message with a short time to live may have been written off, and that write lost.
         lost_write_offs: if end_unrecorded && push.is_brief() { meant } else { 0 },
@@ -263,6 +265,15 @@ impl Seen<'_> {
             _ => return true,
         };
         self.push.is_brief() || lived + ALLOWANCE > Duration::from_secs(self.push.time_to_live)
+    }
+
+    /// Returns true if its queue messages may have waited until open entries are written off.
+    fn may_be_written_off(&self) -> bool {
+        let lives = Duration::from_secs(self.push.time_to_live);
+        let rest = closing_rest(self.run.people.devices());
+        let written_off = self.record.posted.map(|posted| posted + lives + rest);
+        let lasted = |struck: &Struck| written_off.is_some_and(|at| struck.ended + AFTERMATH > at);
+        self.met.iter().any(lasted)
     }
 
     /// Devices that are counted as failed without an explanation.

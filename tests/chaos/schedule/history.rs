@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::{audit::book::Record, schedule::fault::Fault};
 
-/// Time after its end in which a fault may still cause a repeat: lost connections are noticed late and
+/// Time after its end in which a fault may still have effects: lost connections are noticed late and
 /// opened again, and redelivered tasks meet those that were put off.
-const AFTERMATH: Duration = Duration::from_secs(20);
+pub(crate) const AFTERMATH: Duration = Duration::from_secs(20);
 
 /// A fault that has struck.
 #[derive(Debug, Clone, Copy)]

@@ -54,8 +54,9 @@ pub struct Message {
     /// It was accepted a second time, and that job did not expire before its end, nor was it
     /// superseded by what was sent of the first.
     pub accepted_again: bool,
-    /// The index lost some of its writes.
-    pub lost_writes: bool,
+    /// Devices may be counted as unrecorded: the index lost some of its writes, or the queue was away until
+    /// open entries are written off.
+    pub unrecorded: bool,
     /// The index lost some of its writes when no queue message was left that could restore them.
     pub lost_writes_late: bool,
     /// Devices that lost writes had counted as expired or recalled.
@@ -139,12 +140,12 @@ impl Broken<'_> {
 
     /// [`Rule::WithoutReason`].
     fn check_reasons(&mut self, counts: &Counts) {
-        let Message { recalled, expired, lost_writes, .. } = *self.message;
+        let Message { recalled, expired, unrecorded, .. } = *self.message;
         let exhausted = self.count(|device| device.exhausted);
         let without = [
             (counts.expired > 0 && !expired, "expired before its time"),
             (counts.recalled > 0 && !recalled, "recalled without a recall"),
-            (counts.failed("unrecorded") > 0 && !lost_writes, "unrecorded, and nothing was lost"),
+            (counts.failed("unrecorded") > 0 && !unrecorded, "unrecorded, and nothing was lost"),
             (
                 counts.failed("retries_exhausted") > exhausted && self.message.unseen == 0,
                 "given up before the last try",

@@ -135,7 +135,7 @@ fn seen(world: &World, push: &Push) -> Message {
         recalled: store.was_recalled(&push.id),
         expired: inbox.was_over(&push.id),
         accepted_again: push.copies.len() > 1 && !was_over && !superseded,
-        lost_writes: lost.something,
+        unrecorded: lost.something,
         lost_writes_late: end_unrecorded || store.was_evicted(&push.id),
         lost_write_offs: lost.write_offs,
     }

@@ -80,6 +80,9 @@ async fn a_device_is_patched_and_keeps_what_a_later_put_does_not_name() {
         "{}",
         wrong.err
     );
+    // A value that cannot be read is stored as absent.
+    let expected =
+        json!({"client_id": "d", "transport": "mqtt", "country": "DE", "topics": ["f1"]});
     assert_eq!(show(&store, "d").await, expected);
 }
 
