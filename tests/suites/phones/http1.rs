@@ -3,7 +3,9 @@
 use push_providers::webhook::{self, Webhook};
 use push_tests::{
     certificates::Authority,
-    phone_server::{Face, Manner, PhoneServer},
+    eventually,
+    phone_server::{Face, Manner, PhoneServer, Record},
+    stack::DEADLINE,
 };
 use push_transports::Outcome;
 use ring::rand::SystemRandom;
@@ -25,6 +27,16 @@ async fn server(face: Face, authority: &Authority, manner: Manner) -> PhoneServe
     PhoneServer::start_http1(face, &authority.local_server(), manner).await
 }
 
+/// Waits until the server has read requests for so many devices: an early answer comes before that.
+async fn taken(server: &PhoneServer, devices: usize) -> Record {
+    eventually("every request is read", DEADLINE, async || {
+        let record = server.record();
+        let taken = record.devices();
+        if taken < devices { Err(format!("{taken} of {devices}")) } else { Ok(record) }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_service_with_http_1_1_alone_gets_one_message_for_each_browser() {
     for manner in MANNERS {
@@ -33,7 +45,7 @@ async fn a_push_service_with_http_1_1_alone_gets_one_message_for_each_browser() 
         let driven = web_push(server, authority, LOOPBACK);
         let outcomes = driven.deliver(50).await;
         assert_eq!(numbers(&outcomes), [("Sent".to_owned(), 50)].into(), "{manner:?}");
-        let record = driven.provider.record();
+        let record = taken(&driven.provider, 50).await;
         super::one_copy_each(&record, 50);
         if manner == Manner::Kept {
             assert!(record.connections <= 8, "{} connections", record.connections);
@@ -55,6 +67,6 @@ async fn a_webhook_with_http_1_1_alone_gets_one_message_for_each_device() {
         let outcomes = driven.deliver(250).await;
         let sent = outcomes.iter().filter(|outcome| **outcome == Outcome::Sent).count();
         assert_eq!(sent, 250, "{manner:?}: {:?}", numbers(&outcomes));
-        super::one_copy_each(&driven.provider.record(), 250);
+        super::one_copy_each(&taken(&driven.provider, 250).await, 250);
     }
 }
