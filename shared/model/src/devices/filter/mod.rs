@@ -166,8 +166,9 @@ impl Leaf {
         match (&self.test, self.column) {
             (Test::In(values), _) if self.order == Some(Order::Version) => {
                 let has = RankedValue::new(self.order, has);
-                let compare = |value: &Box<str>| RankedValue::new(self.order, value).compare(&has);
-                values.binary_search_by(compare).is_ok()
+                let found = values
+                    .binary_search_by(|value| RankedValue::new(self.order, value).compare(&has));
+                found.is_ok()
             }
             (Test::In(values), Column::BuiltIn(attribute)) => {
                 // No value covers another, so only the last one that is not behind `has` can cover it.
