@@ -64,11 +64,13 @@ async fn round(context: &Context, is_warning: bool) -> Result<u64, IndexError> {
     let count = u64::try_from(nearly_full.len()).unwrap_or(u64::MAX);
     context.metrics.dictionaries_nearly_full(count);
     if is_warning && let Some((app, used)) = nearly_full.first() {
-        let (attribute, filled) = used.fullest();
+        let (column, filled) = used.fullest();
+        let record = context.index.app(&app.id).await.ok().flatten();
+        let declared = record.map(|record| record.attributes).unwrap_or_default();
         warn!(
             runbook = "attribute-values-run-out",
             %app,
-            attribute = attribute.name(),
+            attribute = column.name(&declared),
             percent = filled / 10,
             apps = count,
             "the dictionaries of an app are nearly full: attributes with new values are then stored as \

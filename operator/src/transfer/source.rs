@@ -4,7 +4,8 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use push_index::{Index, Scanned};
 use push_model::{
-    app::AppKey,
+    app::{App, AppKey},
+    custom::Declarations,
     slots::SlotRange,
     transfer::{Position, Registration},
 };
@@ -41,17 +42,20 @@ pub(super) trait Source: Send + Sync {
 pub(super) struct StoredDevices<'a> {
     index: &'a dyn Index,
     app: AppKey,
+    /// Values of other attributes, which a store has until a sweep, stay there.
+    declared: Declarations,
     /// Sorted by their shards.
     ranges: Vec<SlotRange>,
     count: u64,
 }
 
 impl<'a> StoredDevices<'a> {
-    pub(super) async fn of(index: &'a dyn Index, app: AppKey) -> anyhow::Result<Self> {
+    pub(super) async fn of(index: &'a dyn Index, app: &App) -> anyhow::Result<Self> {
+        let (app, declared) = (AppKey::from(app), app.attributes.clone());
         let mut ranges = index.extent(&app).await?;
         ranges.sort_unstable_by_key(|range| (range.shard, range.from));
         let count = index.count_devices(&app).await?;
-        Ok(Self { index, app, ranges, count })
+        Ok(Self { index, app, declared, ranges, count })
     }
 
     /// Returns the first range of the slots that are left from this position on, cut at the position.
@@ -86,7 +90,10 @@ impl Source for StoredDevices<'_> {
             let scanned = self.index.list_registrations(&self.app, range, room).await;
             let Scanned { items, unreadable, next } =
                 scanned.context("the devices cannot be read to their end")?;
-            batch.devices.extend(items);
+            batch.devices.extend(items.into_iter().map(|mut registration| {
+                registration.device.profile.retain_declared(&self.declared);
+                registration
+            }));
             batch.unreadable += unreadable;
             let slot = next.unwrap_or(range.to);
             batch.next = Some(Position { shard: range.shard, slot });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use push_model::{app::AppKey, attributes::Attribute};
+use push_model::{app::AppKey, attributes::Attribute, filter::Column};
 use push_store::IndexError;
 
 /// The most different values that an attribute can have in one app.
@@ -60,9 +60,9 @@ impl AttributeSet {
 pub struct DictionaryUse {
     /// The values of each attribute, in the order of [`Attribute::ALL`].
     pub values: [u64; Attribute::COUNT],
-    /// How full the fullest dictionary of a custom attribute or of the topics is, in thousandths of the values that it may
-    /// have.
-    pub fullest_other: u64,
+    /// The fullest dictionary of a custom attribute or of the topics, and how full it is, in thousandths of the values that
+    /// it may have.
+    pub fullest_other: Option<(Column, u64)>,
     /// True if there are values of custom attributes that the app no longer declares, which a sweep takes away.
     pub undeclared: bool,
     /// The bytes of all of them, as [`DICTIONARY_BYTES`] counts them.
@@ -78,14 +78,24 @@ pub struct DictionaryUse {
 }
 
 impl DictionaryUse {
-    /// The built-in attribute with the most values, and how full the dictionaries are, in thousandths: of the
-    /// values of that attribute, of those of another column, or of the bytes of all, whichever is most.
-    pub fn fullest(&self) -> (Attribute, u64) {
+    /// The column with the fullest dictionary, and how full the dictionaries are, in thousandths: of the values that this one
+    /// may have, or of the bytes of all, whichever is more.
+    pub fn fullest(&self) -> (Column, u64) {
         let most = MAX_DISTINCT_VALUES as u64;
         let (values, attribute) =
             self.values.into_iter().zip(Attribute::ALL).max().unwrap_or((0, Attribute::AppVersion));
-        let filled = thousandths(values, most).max(self.fullest_other);
-        (attribute, filled.max(thousandths(self.bytes, DICTIONARY_BYTES)))
+        let built_in = (Column::BuiltIn(attribute), thousandths(values, most));
+        let other = self.fullest_other.filter(|(_, filled)| *filled > built_in.1);
+        let (column, filled) = other.unwrap_or(built_in);
+        (column, filled.max(thousandths(self.bytes, DICTIONARY_BYTES)))
+    }
+
+    /// Takes note of the values of a custom attribute or of the topics, which may be as many as `most`.
+    pub(crate) fn note_other(&mut self, column: Column, values: u64, most: u64) {
+        let filled = thousandths(values, most);
+        if self.fullest_other.is_none_or(|(_, before)| before < filled) {
+            self.fullest_other = Some((column, filled));
+        }
     }
 
     /// Returns true if an operator should look at the app.
@@ -168,6 +178,8 @@ impl DictionaryUse {
 
 #[cfg(test)]
 mod tests {
+    use push_model::custom::CustomId;
+
     use super::*;
 
     fn filled(values: u64) -> DictionaryUse {
@@ -179,9 +191,21 @@ mod tests {
     #[test]
     fn dictionaries_are_as_full_as_their_fullest_attribute_or_their_bytes() {
         let used = DictionaryUse { bytes: DICTIONARY_BYTES / 2, ..filled(6553) };
-        assert_eq!(used.fullest(), (Attribute::Model, 500));
-        assert_eq!(filled(65_535).fullest(), (Attribute::Model, 1000));
+        let model = Column::BuiltIn(Attribute::Model);
+        assert_eq!(used.fullest(), (model, 500));
+        assert_eq!(filled(65_535).fullest(), (model, 1000));
         assert!(!filled(49_000).is_nearly_full() && filled(49_200).is_nearly_full());
+    }
+
+    #[test]
+    fn what_is_fullest_is_named_if_it_is_a_custom_attribute_or_the_topics() {
+        let (plan, level) = (Column::Custom(CustomId(1)), Column::Custom(CustomId(2)));
+        let mut used = filled(6554);
+        used.note_other(plan, 3000, 65_535);
+        assert_eq!(used.fullest(), (Column::BuiltIn(Attribute::Model), 100));
+        used.note_other(Column::Topic, 9000, 10_000);
+        used.note_other(level, 32_768, 65_535);
+        assert_eq!(used.fullest(), (Column::Topic, 900));
     }
 
     #[test]

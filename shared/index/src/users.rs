@@ -14,7 +14,8 @@ pub const MAX_APP_TOPICS: usize = 10_000;
 #[async_trait]
 pub trait Users: Send + Sync {
     /// Returns the devices of each of these users, in the order of their client ids: those whose record names the user
-    /// at this moment, at most [`MAX_USER_DEVICES`](push_model::profile::MAX_USER_DEVICES).
+    /// at this moment. They are at most [`MAX_USER_DEVICES`](push_model::profile::MAX_USER_DEVICES), unless the index lost
+    /// its last writes since: then a user may have got others beside them.
     ///
     /// # Errors
     /// If the index did not answer.

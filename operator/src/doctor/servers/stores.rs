@@ -2,7 +2,7 @@
 //! the ledger reaches.
 
 use push_boot::engines::{self, EngineSettings, IndexUrl, UnusableStore, open_index, open_ledger};
-use push_index::{AppKey, DictionarySweeps, DictionaryUse};
+use push_index::Index;
 use push_model::{ledger::Retention, time::UnixMillis};
 use push_store::{Finding, Store, TakesWrites};
 
@@ -87,18 +87,20 @@ impl Stores {
 }
 
 /// Names the apps whose dictionaries are nearly full.
-async fn dictionaries(store: &dyn DictionarySweeps, engine: &Engine) -> Finding {
+async fn dictionaries(store: &dyn Index, engine: &Engine) -> Finding {
     const SUBJECT: &str = "dictionaries";
     let filled = match store.filled_dictionaries().await {
         Ok(filled) => filled,
         Err(error) => return engine.store_failed(SUBJECT, &error),
     };
-    let named = |(app, used): &(AppKey, DictionaryUse)| {
-        let (attribute, filled) = used.fullest();
-        format!("{} of {} ({} %)", attribute.name(), app.id, filled / 10)
-    };
     let nearly_full: Vec<_> = filled.iter().filter(|(_, used)| used.is_nearly_full()).collect();
-    let names: Vec<_> = nearly_full.iter().take(APPS_NAMED).map(|filled| named(filled)).collect();
+    let mut names = Vec::new();
+    for (app, used) in nearly_full.iter().take(APPS_NAMED) {
+        let (column, filled) = used.fullest();
+        let record = store.app(&app.id).await.ok().flatten();
+        let declared = record.map(|record| record.attributes).unwrap_or_default();
+        names.push(format!("{} of {} ({} %)", column.name(&declared), app.id, filled / 10));
+    }
     if nearly_full.is_empty() {
         return Finding::ok(SUBJECT, "have room for new values of attributes");
     }

@@ -98,7 +98,7 @@ impl Arriving<'_> {
         );
         let mut repaired = 0;
         if at_source != at_target {
-            let target = StoredDevices::of(self.target, key.clone()).await?;
+            let target = StoredDevices::of(self.target, &self.app).await?;
             let (source, target) = ((self.source, &at_source), (&target as _, &at_target));
             let is_ours = async || self.save().await;
             repaired = repair(source, target, &keys, (self.target, &key), is_ours).await?;
@@ -173,7 +173,7 @@ impl Arriving<'_> {
     /// cannot be read, and that of the target.
     async fn digests(&self, keys: &HashKeys) -> anyhow::Result<((Digest, u64), Digest)> {
         let app = AppKey::from(&self.app);
-        let target = StoredDevices::of(self.target, app.clone()).await?;
+        let target = StoredDevices::of(self.target, &self.app).await?;
         self.pass(Step::Comparing, self.source.count() + target.count());
         let both = (self.digest(self.source, keys), self.digest(&target, keys));
         let (of_source, (of_target, unreadable)) = future::try_join(both.0, both.1).await?;

@@ -17,13 +17,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure};
 use push_index::Index;
-use push_model::{
-    app::{App, AppKey},
-    audit::Action,
-    ids::AppId,
-    time::UnixMillis,
-    transfer::Position,
-};
+use push_model::{app::App, audit::Action, ids::AppId, time::UnixMillis, transfer::Position};
 use serde::Serialize;
 
 pub use self::restore::{Restored, restore};
@@ -92,7 +86,7 @@ async fn write_app(
             moved.store
         );
     }
-    let source = StoredDevices::of(index, AppKey::from(app)).await?;
+    let source = StoredDevices::of(index, app).await?;
     let (step, devices) = (Step::Writing, source.count());
     observer(Progress::Pass { app: app_id.clone(), step, devices });
     let head = Head { made_at: UnixMillis::now(), app: app.arrived(app.generation) };

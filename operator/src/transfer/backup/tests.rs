@@ -7,12 +7,13 @@ use std::{
 };
 
 use push_index::{
-    Apps as _,
+    Apps as _, Transfer as _,
     sqlite::{SqliteIndex, SqliteIndexSettings},
 };
 use push_model::{
-    app::App,
+    app::{App, AppKey},
     attributes::Attribute,
+    custom::{CustomId, ValueType},
     device::{Device, TransportKind},
     registration::{Serial, Stamp},
     secret::Secret,
@@ -319,5 +320,31 @@ async fn an_app_that_is_removed_while_it_is_read_leaves_no_file() {
     texts.push(refused_backup(&app, &index, folder.path()).await);
     for text in texts {
         assert!(text.contains("was removed or changed while its devices were read"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_a_sweep_has_not_taken_away_yet_is_neither_backed_up_nor_in_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = SqliteIndexSettings::default();
+    let index = SqliteIndex::open(&folder.path().join("i"), "push", settings).await.unwrap();
+    let mut app = App::new("news".parse().unwrap(), &Secret::generate(), UnixMillis(1));
+    for n in 0..24 {
+        app.attributes.add(format!("a{n}").parse().unwrap(), ValueType::String).unwrap();
+    }
+    app.attributes.remove("a7").unwrap();
+    app.attributes.add("last".parse().unwrap(), ValueType::String).unwrap();
+    assert!(index.create_app(&app).await.unwrap());
+    let mut device = registration(1, Some("t"));
+    device.device.profile.custom = (1..=25).map(|id| (CustomId(id), "x".into())).collect();
+    index.put_registrations(&AppKey::from(&app), std::slice::from_ref(&device)).await.unwrap();
+    let of_store = folder.path().join("store.backup");
+    write_app(&app, &of_store, false, &index, &|_| {}).await.unwrap();
+    // As an earlier build would have written it.
+    let with_all = folder.path().join("all.backup");
+    write(&with_all, &Head { made_at: UnixMillis(7), app }, std::slice::from_ref(&device));
+    device.device.profile.custom.retain(|(id, _)| *id != CustomId(8));
+    for file in [of_store, with_all] {
+        assert_eq!(read(&Backup::open(&file).unwrap()).await, std::slice::from_ref(&device));
     }
 }

@@ -202,7 +202,7 @@ async fn take(
     observer: Observer<'_>,
 ) -> anyhow::Result<Arrived> {
     let source_key = AppKey::from(marked);
-    let source = StoredDevices::of(&*stores.from, source_key.clone()).await?;
+    let source = StoredDevices::of(&*stores.from, marked).await?;
     let app = marked.arrived(arrival.generation);
     let target_key = AppKey::from(&app);
     let arriving =

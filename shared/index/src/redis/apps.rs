@@ -208,7 +208,7 @@ impl Apps for RedisIndex {
         for shard in 0..SHARDS {
             self.remove_shard(&key, shard, &others).await?;
         }
-        // After the devices: a registration that adds one from now on is refused, and takes it away again.
+        // After the devices: what a registration adds before it is refused there is forgotten here.
         self.remove_users(&key).await?;
         self.expire_dictionaries(&key, &others).await?;
         // Again, because removing the shards may have taken so long that the first mark expired.

@@ -4,7 +4,10 @@
 //! record names the user, and taken away after its record names him no more. So a device on the list is a candidate, and its
 //! record decides. What was added less than a minute ago is never taken away, because the registration that added it may
 //! be under way. A device that is not on the list although its record names the user, because a fail-over lost the last
-//! writes, is added again with its next registration.
+//! writes, is added again with its next registration: even if the user got other devices meanwhile and thus has more
+//! than he may have, because all of them get what is sent to him and are removed with him.
+//!
+//! The lists of a removed app refuse devices for [`REMOVED_APP_REFUSES`], as its shards do.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
@@ -26,7 +29,7 @@ use super::{
     devices::find,
     layout::{TIME_LEN, USER_HASHES, user_hash},
 };
-use crate::Users;
+use crate::{REMOVED_APP_REFUSES, Users};
 
 /// Pairs of a user and a device in one script call.
 const CALL_PAIRS: usize = 128;
@@ -38,7 +41,8 @@ const IN_FLIGHT: usize = 32;
 /// registration may take.
 const UNDER_WAY: u64 = 60_000;
 
-/// The most devices on the list of a user: his own, and those that were his or are to be his within the last minute.
+/// The most devices on the list of a user: his own, those that were his or are to be his within the last minute, and those
+/// that a fail-over took off the list.
 const MOST_LISTED: usize = 2 * MAX_USER_DEVICES;
 
 /// A user and a device.
@@ -59,8 +63,8 @@ impl AppUsers<'_> {
         self.add_or_check(pairs, true).await
     }
 
-    /// Adds devices whose records name these users, if they are not there: for each pair false if the user has as many
-    /// others as he may have.
+    /// Adds devices whose records name these users, if they are not there: for each pair false if there is no room,
+    /// however many of the listed devices are the user's.
     pub(super) async fn check(&self, pairs: &[Pair<'_>]) -> Vec<Result<bool, IndexError>> {
         self.add_or_check(pairs, false).await
     }
@@ -70,7 +74,9 @@ impl AppUsers<'_> {
         pairs: &[Pair<'_>],
         renews: bool,
     ) -> Vec<Result<bool, IndexError>> {
-        let mut added = self.call_add(pairs, renews, MAX_USER_DEVICES).await;
+        // A device that is his already is not counted: the list follows the record.
+        let most = if renews { MAX_USER_DEVICES } else { MOST_LISTED };
+        let mut added = self.call_add(pairs, renews, most).await;
         let refused: Vec<usize> =
             (0..pairs.len()).filter(|place| matches!(added.get(*place), Some(Ok(false)))).collect();
         if refused.is_empty() {
@@ -96,7 +102,7 @@ impl AppUsers<'_> {
         };
         let has_room = |user: &str| {
             let mut users = full.iter().zip(&devices);
-            users.any(|(of, devices)| of.as_str() == user && devices.len() < MAX_USER_DEVICES)
+            users.any(|(of, devices)| of.as_str() == user && devices.len() < most)
         };
         let again: Vec<usize> = refused
             .into_iter()
@@ -134,7 +140,11 @@ impl AppUsers<'_> {
             for (number, place) in places.into_iter().enumerate() {
                 let Some(answer) = answers.get_mut(place) else { continue };
                 *answer = match &letters {
-                    Ok(letters) => Ok(letters.as_ref().and_then(|l| l.get(number)) == Some(&b'o')),
+                    // The shards of a removed app refuse the devices.
+                    Ok(letters) => {
+                        let letter = letters.as_ref().and_then(|letters| letters.get(number));
+                        Ok(matches!(letter, Some(b'o' | b'g')))
+                    }
                     Err(error) => Err(error.duplicate()),
                 };
             }
@@ -145,19 +155,10 @@ impl AppUsers<'_> {
     /// Takes devices away from users whom their records do not name any more. A device that stays, because the index does
     /// not answer or because it was added a moment ago, is no device of the user all the same.
     pub(super) async fn drop(&self, pairs: &[Pair<'_>]) {
-        self.drop_older(pairs, UNDER_WAY).await;
-    }
-
-    /// Takes devices away from users that were just added, for an app that was removed.
-    pub(super) async fn drop_added(&self, pairs: &[Pair<'_>]) {
-        self.drop_older(pairs, 0).await;
-    }
-
-    async fn drop_older(&self, pairs: &[Pair<'_>], age: u64) {
         let calls = by_hash(pairs).into_iter().map(async |(hash, places)| {
             let key = self.keys.users(self.app, hash);
             let mut call = self.context.scripts.drop_users.call(&[&key]);
-            call.arg(age);
+            call.arg(UNDER_WAY);
             for (user, client) in places.iter().filter_map(|place| pairs.get(*place)) {
                 call.arg(*user).arg(client.as_str());
             }
@@ -206,7 +207,6 @@ impl AppUsers<'_> {
         for of_user in &mut devices {
             of_user.sort_unstable();
             of_user.dedup();
-            of_user.truncate(MAX_USER_DEVICES);
         }
         Ok(devices)
     }
@@ -268,11 +268,12 @@ impl RedisIndex {
         AppUsers { context: &self.context, keys: &self.keys, app }
     }
 
-    /// Forgets the users of an app that was removed.
+    /// Forgets the users of an app that was removed, and refuses others from now on.
     pub(super) async fn remove_users(&self, app: &AppKey) -> Result<(), IndexError> {
         let keys = (0..USER_HASHES).filter_map(|hash| u8::try_from(hash).ok());
         let removals = keys.map(|hash| self.keys.users(app, hash)).map(async |key| {
-            self.bulk.command(redis::cmd("UNLINK").arg(key)).await.map_err(IndexError::from)
+            let mut remove = self.scripts.remove_users.call(&[&key]);
+            remove.arg(REMOVED_APP_REFUSES.as_secs()).run(&self.bulk).await
         });
         let mut removals = stream::iter(removals).buffer_unordered(IN_FLIGHT);
         while let Some(removed) = removals.next().await {

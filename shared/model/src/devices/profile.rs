@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     attributes::Attribute,
-    custom::{CustomId, MAX_CUSTOM_ATTRIBUTES},
+    custom::{CustomId, Declarations, MAX_CUSTOM_ATTRIBUTES},
     device::Device,
     ids::{Topic, UserId},
 };
@@ -44,6 +44,11 @@ impl Profile {
             && custom.is_sorted_by(|(one, _), (next, _)| one < next)
             && topics.is_sorted_by(|one, next| one < next)
             && custom.iter().all(|(_, value)| is_value(value))
+    }
+
+    /// Takes away the values of attributes that the app does not declare. A store may have some until a sweep.
+    pub fn retain_declared(&mut self, declared: &Declarations) {
+        self.custom.retain(|(id, _)| declared.by_id(*id).is_some());
     }
 
     /// Returns true if the app says nothing of the device.

@@ -78,6 +78,12 @@ impl Targeting {
         listed + sample + self.filter.as_ref().map_or(0, |filter| filter.bytes())
     }
 
+    /// The same targeting for all devices, not only a share of them. A clone shares the lists.
+    #[must_use]
+    pub fn without_sample(&self) -> Self {
+        Self { sample: None, ..self.clone() }
+    }
+
     /// The wanted values of one attribute; an empty list does not restrict.
     pub fn wanted(&self, attribute: Attribute) -> &[Box<str>] {
         &self.lists[attribute.index()]

@@ -8,6 +8,7 @@ use push_model::{
     app::AppKey,
     attributes::Attribute,
     device::{NoTarget, TargetFields},
+    filter::Column,
     targeting::Targeting,
     time::UnixMillis,
 };
@@ -193,5 +194,6 @@ pub(crate) async fn a_full_dictionary_stores_new_values_as_absent_and_keeps_know
     assert_eq!(cn, ["y"]);
     let listed = index.filled_dictionaries().await.unwrap();
     // Only apps with a record are listed by every engine.
-    assert!(listed.iter().all(|(_, used)| used.fullest() == (Attribute::Model, 1000)));
+    let model = Column::BuiltIn(Attribute::Model);
+    assert!(listed.iter().all(|(_, used)| used.fullest() == (model, 1000)));
 }

@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use push_index::{Apps, Devices, DictionarySweeps, SweepStep, Users, redis::RedisIndex};
+use push_index::{
+    Apps, Devices, DictionarySweeps, SweepStep, Users, count_audience, redis::RedisIndex,
+};
 use push_model::{
     app::{App, AppKey},
     custom::{CustomId, ValueType},
     device::Device,
     filter::{Column, Filter, Leaf, Node, Test},
     ids::{ClientId, UserId},
+    message::Audience,
     profile::{DeviceWrite, ProfileChange, TopicsChange},
     secret::Secret,
     targeting::Targeting,
@@ -55,10 +58,13 @@ fn asking(column: Column, values: &[&str], negated: bool) -> Targeting {
     targeting
 }
 
-/// The devices that match, which are also counted.
+/// The devices that match, which are also counted as devices of partitions and as an audience.
 async fn found(index: &RedisIndex, targeting: &Targeting) -> Vec<String> {
     let found = scan_all(index, &key(), targeting, NOW, 500).await;
     assert_eq!(count_all(index, targeting, NOW).await, found.len() as u64);
+    let audience = Audience::Targeting(targeting.clone());
+    let counts = count_audience(index, &key(), &audience).await.unwrap();
+    assert_eq!(counts.devices, found.len() as u64, "{targeting:?}");
     found
 }
 
@@ -238,6 +244,33 @@ async fn a_user_who_has_a_hundred_devices_gets_another_when_one_of_them_has_gone
 }
 
 #[tokio::test]
+async fn a_device_that_a_fail_over_took_from_its_user_comes_back_although_he_has_a_hundred_others()
+{
+    let (index, namespace, mut redis) = begin().await;
+    let of = |n: usize| with_profile(&format!("c{n:03}"), "", &[], "u");
+    index.put_devices(&key(), &[of(0), of(1)], NOW).await.unwrap();
+    let lists: Vec<String> = ask(&mut redis, &["KEYS", &format!("{namespace}:{{app/u*}}")]).await;
+    ask::<u8>(&mut redis, &["DEL", &lists[0]]).await;
+    let others: Vec<_> = (2..102).map(of).collect();
+    for put in index.put_devices(&key(), &others, NOW).await.unwrap() {
+        assert!(put.unwrap().absent().is_empty());
+    }
+    let silent = DeviceWrite { device: of(0), change: ProfileChange::default() };
+    index.register(&key(), &silent, NOW).await.unwrap().unwrap();
+    index.register(&key(), &of(1).into(), NOW).await.unwrap().unwrap();
+    let devices =
+        async || index.user_devices(&key(), &["u".parse().unwrap()]).await.unwrap().remove(0);
+    assert_eq!(devices().await.len(), 102);
+    // Others find no room until there are fewer than a hundred again.
+    let put = index.put_devices(&key(), &[of(102)], NOW).await.unwrap().remove(0);
+    assert!(put.unwrap().absent().user_id);
+    for id in devices().await {
+        assert!(index.remove_device_of(&key(), &"u".parse().unwrap(), &id).await.unwrap());
+    }
+    assert!(devices().await.is_empty());
+}
+
+#[tokio::test]
 async fn a_removed_app_leaves_no_profile_and_no_user_behind() {
     let (index, namespace, mut redis) = begin().await;
     index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap();
@@ -247,11 +280,23 @@ async fn a_removed_app_leaves_no_profile_and_no_user_behind() {
         .collect();
     index.put_devices(&key, &devices, NOW).await.unwrap();
     assert!(index.remove_app(&app()).await.unwrap());
-    let late = index.put_devices(&key, &devices[..1], NOW).await.unwrap();
-    assert!(late[0].is_err());
+    let mut bare = device("late", &[]);
+    bare.profile.user_id = "late".parse().ok();
+    for late in [&devices[0], &bare] {
+        let put = index.put_devices(&key, std::slice::from_ref(late), NOW).await.unwrap();
+        assert!(put[0].is_err());
+    }
     let mut left: Vec<String> = ask(&mut redis, &["KEYS", &format!("{namespace}:{{app*")]).await;
-    left.retain(|key| key.contains('/') && !key.ends_with('}') || key.contains("/u"));
+    left.retain(|key| key.contains('/') && !key.ends_with('}'));
     assert_eq!(left, [""; 0]);
+    // Lists refuse devices for as long as shards do, and then go by themselves.
+    let lists: Vec<String> = ask(&mut redis, &["KEYS", &format!("{namespace}:{{{key}/u*}}")]).await;
+    assert_eq!(lists.len(), 256);
+    for list in lists {
+        assert_eq!(ask::<Vec<String>>(&mut redis, &["HKEYS", &list]).await, [""], "{list}");
+        let ttl: i64 = ask(&mut redis, &["TTL", &list]).await;
+        assert!(ttl > 0, "{list} {ttl}");
+    }
     let dictionaries = ["vc1", "sc1", "vw", "sw", "d"];
     for name in dictionaries {
         let ttl: i64 = ask(&mut redis, &["TTL", &format!("{namespace}:{{{key}}}:{name}")]).await;

@@ -53,8 +53,7 @@ impl RedisIndex {
             match column {
                 Column::BuiltIn(attribute) => used.values[attribute.index()] = values,
                 Column::Custom(_) | Column::Topic => {
-                    let most = self.most_values(column).max(1) as u64;
-                    used.fullest_other = used.fullest_other.max(values.saturating_mul(1000) / most);
+                    used.note_other(column, values, self.most_values(column) as u64);
                 }
             }
         }

@@ -154,13 +154,19 @@ impl Dictionary {
         self.values.iter().map(Option::as_deref)
     }
 
+    /// As [`Self::values`], from a code on.
+    pub(in crate::redis) fn values_from(&self, code: usize) -> impl Iterator<Item = Option<&str>> {
+        let values = code.checked_sub(1).and_then(|index| self.values.get(index..));
+        values.unwrap_or_default().iter().map(Option::as_deref)
+    }
+
     /// Returns true if the code has this value.
     pub(in crate::redis) fn has(&self, code: u16, value: &str) -> bool {
         let known = usize::from(code).checked_sub(1).and_then(|index| self.values.get(index));
         known.is_some_and(|known| known.as_deref() == Some(value))
     }
 
-    pub(super) fn value(&self, code: u16) -> Option<Arc<str>> {
+    pub(in crate::redis) fn value(&self, code: u16) -> Option<Arc<str>> {
         self.values.get(usize::from(code).checked_sub(1)?)?.clone()
     }
 }

@@ -67,4 +67,5 @@ push_store::scripts! {
     remove_shard: of_shard("devices/remove_shard.lua"),
     add_users: script("users/add.lua"),
     drop_users: script("users/drop.lua"),
+    remove_users: script("users/remove.lua"),
 }

@@ -4,12 +4,12 @@
 //! dictionaries; all scans of a broadcast share it. Values are looked up in ranges of the dictionary's
 //! index that contain all matches, and [`Attribute::matches`] decides about each of them, so the result
 //! cannot differ from [`Targeting::matches`]. The ranges of a list do not overlap, because no value of it
-//! covers another. The filter comes after the lists ([`super::filter`]), and the sample is decided by the
-//! client id.
+//! covers another. The filter comes after the lists ([`super::filter`]). A sample is decided by the client
+//! id, so targetings that differ only in it share their criteria.
 
 use std::sync::Arc;
 
-use push_model::{attributes::Attribute, filter::Sample, targeting::Targeting};
+use push_model::{attributes::Attribute, targeting::Targeting};
 use push_sqlite::StoreError;
 use quick_cache::{Weighter, sync::Cache};
 use rusqlite::{Connection, params};
@@ -27,10 +27,9 @@ const CACHED_BYTES: u64 = 8 * 1024 * 1024;
 pub(in crate::sqlite) struct Criteria {
     lists: Vec<(Attribute, CodeSet)>,
     filter: Option<CodedFilter>,
-    sample: Option<Sample>,
 }
 
-/// The source of criteria: an app, the version of its dictionaries, and the targeting.
+/// The source of criteria: an app, the version of its dictionaries, and the targeting without its sample.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::sqlite) struct Compiled(i64, i64, Targeting);
 
@@ -63,7 +62,7 @@ impl Criteria {
     ) -> Result<Arc<Self>, StoreError> {
         let version = "SELECT dictionary_version FROM app WHERE id = ?1";
         let version = sql.prepare_cached(version)?.query_row([app], |row| row.get(0))?;
-        let key = Compiled(app, version, targeting.clone());
+        let key = Compiled(app, version, targeting.without_sample());
         if let Some(made) = cache.get(&key) {
             return Ok(made);
         }
@@ -82,7 +81,7 @@ impl Criteria {
         };
         let lists = targeting.criteria().map(of).collect::<Result<_, StoreError>>()?;
         let filter = targeting.filter.as_ref().map(|filter| CodedFilter::read(sql, app, filter));
-        Ok(Self { lists, filter: filter.transpose()?, sample: targeting.sample.clone() })
+        Ok(Self { lists, filter: filter.transpose()? })
     }
 
     /// Returns true if no device can match.
@@ -90,18 +89,14 @@ impl Criteria {
         self.lists.iter().any(|(_, codes)| codes.is_empty())
     }
 
-    /// Returns how many criteria there are. The sample is none of them.
+    /// Returns how many criteria there are.
     pub(super) fn len(&self) -> usize {
         self.lists.len() + usize::from(self.filter.is_some())
     }
 
     /// Returns true if a device row matches.
     pub(super) fn matches(&self, found: &DeviceRow<'_>) -> Result<bool, StoreError> {
-        Ok(self.held_by(found)? == self.len()
-            && match &self.sample {
-                Some(sample) => sample.has(&found.client_id()?),
-                None => true,
-            })
+        Ok(self.held_by(found)? == self.len())
     }
 
     /// Returns how many criteria a device row holds before the first that it does not hold.

@@ -178,11 +178,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// The value of a code that a device has.
-    pub(super) fn known_value(
-        &mut self,
-        column: Column,
-        code: i64,
-    ) -> Result<Arc<str>, StoreError> {
+    fn known_value(&mut self, column: Column, code: i64) -> Result<Arc<str>, StoreError> {
         let lost = || StoreError::Unreadable(format!("{column:?} has no code {code}"));
         self.value(column, code)?.ok_or_else(lost)
     }

@@ -1,12 +1,15 @@
 //! The filter of a targeting, by codes.
 //!
-//! A leaf becomes the set of codes whose values it wants. [`Leaf::wants`] decides about each value, and
+//! A leaf becomes the set of codes whose values it wants. [`Leaf::prepare`] says which it wants, and
 //! [`Filter::evaluate_with`] combines the leaves, so the result cannot differ from [`Filter::evaluate`]. A code that
 //! the dictionary does not have stands for a value that was lost.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
-use push_model::filter::{Column, Filter, Leaf, Truth};
+use push_model::{
+    custom::Order,
+    filter::{Column, Filter, Leaf, RankedValue, Truth},
+};
 use push_sqlite::StoreError;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -40,19 +43,16 @@ impl CodedFilter {
         app: i64,
         filter: &Arc<Filter>,
     ) -> Result<Self, StoreError> {
-        let mut known = HashMap::new();
-        let mut leaves = Vec::with_capacity(filter.leaves().len());
+        let mut leaves: Vec<CodedLeaf> = Vec::with_capacity(filter.leaves().len());
         for leaf in filter.leaves() {
-            let known = match known.get(&leaf.column) {
-                Some(known) => Arc::clone(known),
-                None => {
-                    let codes = Arc::new(codes(sql, app, leaf.column)?);
-                    known.insert(leaf.column, Arc::clone(&codes));
-                    codes
-                }
-            };
-            let wanted = wanted(sql, app, leaf)?;
-            leaves.push(CodedLeaf { column: leaf.column, wanted, known });
+            let wanted = CodeSet::default();
+            leaves.push(CodedLeaf { column: leaf.column, wanted, known: Arc::default() });
+        }
+        let orders: BTreeSet<_> = filter.leaves().iter().map(|l| (l.column, l.order)).collect();
+        for (column, order) in orders {
+            let of_column = filter.leaves().iter().zip(&mut leaves);
+            let of_column = of_column.filter(|(l, _)| (l.column, l.order) == (column, order));
+            read_column(sql, app, (column, order), of_column.collect())?;
         }
         let is_built_in = |leaf: &CodedLeaf| matches!(leaf.column, Column::BuiltIn(_));
         let reads_profile = !leaves.iter().all(is_built_in);
@@ -98,38 +98,56 @@ impl CodedLeaf {
     }
 }
 
-/// All codes of a column.
-fn codes(sql: &Connection, app: i64, column: Column) -> Result<CodeSet, StoreError> {
-    let read = "SELECT code FROM word WHERE app = ?1 AND attribute = ?2";
-    let mut codes = CodeSet::default();
-    let mut statement = sql.prepare_cached(read)?;
-    let mut rows = statement.query([app, number(column)])?;
-    while let Some(row) = rows.next()? {
-        codes.add(row.get(0)?);
-    }
-    Ok(codes)
-}
-
-/// The codes of the values that a leaf wants.
-fn wanted(sql: &Connection, app: i64, leaf: &Leaf) -> Result<CodeSet, StoreError> {
-    let attribute = number(leaf.column);
-    let mut codes = CodeSet::default();
-    if let Some(values) = leaf.exact_values() {
-        let find = "SELECT code FROM word WHERE app = ?1 AND attribute = ?2 AND value = ?3";
-        let mut statement = sql.prepare_cached(find)?;
-        for value in values {
-            let code = statement.query_row(params![app, attribute, value], |row| row.get(0));
-            code.optional()?.into_iter().for_each(|code| codes.add(code));
+/// Reads the codes of a column, and for leaves with one order those of the values that they want. Each value is read once
+/// for all leaves.
+fn read_column(
+    sql: &Connection,
+    app: i64,
+    (column, order): (Column, Option<Order>),
+    leaves: Vec<(&Leaf, &mut CodedLeaf)>,
+) -> Result<(), StoreError> {
+    let attribute = number(column);
+    let (mut all, mut searching, mut with_all) = (CodeSet::default(), Vec::new(), Vec::new());
+    for (leaf, CodedLeaf { wanted, known, .. }) in leaves {
+        match leaf.exact_values() {
+            Some(values) => look_up(sql, app, attribute, values, wanted)?,
+            None => searching.push((leaf.prepare(), wanted)),
         }
-        return Ok(codes);
+        with_all.push(known);
     }
     let read = "SELECT code, value FROM word WHERE app = ?1 AND attribute = ?2";
     let mut statement = sql.prepare_cached(read)?;
     let mut rows = statement.query([app, attribute])?;
     while let Some(row) = rows.next()? {
-        if leaf.wants(row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?) {
-            codes.add(row.get(0)?);
+        let code = row.get(0)?;
+        all.add(code);
+        if searching.is_empty() {
+            continue;
+        }
+        let value = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+        let value = RankedValue::new(order, value);
+        for (_, wanted) in searching.iter_mut().filter(|(leaf, _)| leaf.wants(&value)) {
+            wanted.add(code);
         }
     }
-    Ok(codes)
+    let all = Arc::new(all);
+    with_all.into_iter().for_each(|known| *known = Arc::clone(&all));
+    Ok(())
+}
+
+/// Adds the codes of those values that the dictionary has.
+fn look_up(
+    sql: &Connection,
+    app: i64,
+    attribute: i64,
+    values: &[Box<str>],
+    codes: &mut CodeSet,
+) -> Result<(), StoreError> {
+    let find = "SELECT code FROM word WHERE app = ?1 AND attribute = ?2 AND value = ?3";
+    let mut statement = sql.prepare_cached(find)?;
+    for value in values {
+        let code = statement.query_row(params![app, attribute, value], |row| row.get(0));
+        code.optional()?.into_iter().for_each(|code| codes.add(code));
+    }
+    Ok(())
 }

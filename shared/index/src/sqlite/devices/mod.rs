@@ -121,7 +121,8 @@ impl SqliteIndex {
         let (targeting, cache) = (targeting.clone(), Arc::clone(&self.criteria_cache));
         move |sql, app| {
             let criteria = Criteria::of(&cache, sql, app, &targeting)?;
-            Ok(Wanted { carrier, criteria, registered_by })
+            let sample = targeting.sample;
+            Ok(Wanted { carrier, criteria, sample, registered_by })
         }
     }
 

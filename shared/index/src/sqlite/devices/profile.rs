@@ -76,7 +76,7 @@ impl ProfileCodes {
         self.custom.len() < before
     }
 
-    /// The profile of a device that belongs to this user.
+    /// The profile of a device that belongs to this user, without values and topics that the dictionaries have lost.
     pub(super) fn profile(
         self,
         user_id: Option<UserId>,
@@ -84,12 +84,13 @@ impl ProfileCodes {
     ) -> Result<Profile, StoreError> {
         let mut custom = Vec::with_capacity(self.custom.len());
         for (id, code) in self.custom {
-            custom.push((id, dictionary.known_value(Column::Custom(id), i64::from(code))?));
+            let value = dictionary.value(Column::Custom(id), i64::from(code))?;
+            custom.extend(value.map(|value| (id, value)));
         }
         let mut topics = Vec::with_capacity(self.topics.len());
         for code in self.topics {
-            let name = dictionary.known_value(Column::Topic, i64::from(code))?;
-            topics.push(topic(&name)?);
+            let name = dictionary.value(Column::Topic, i64::from(code))?;
+            topics.extend(name.and_then(|name| name.parse::<Topic>().ok()));
         }
         topics.sort_unstable();
         Ok(Profile { custom, topics, user_id })
@@ -179,10 +180,6 @@ impl ProfileCodes {
         self.topics = codes.into_iter().collect();
         Ok(())
     }
-}
-
-fn topic(name: &str) -> Result<Topic, StoreError> {
-    name.parse().map_err(|_| StoreError::Unreadable(format!("the topic {name:?}")))
 }
 
 /// A code as a row of a device has it.

@@ -6,7 +6,7 @@ use push_model::{
     attributes::Attribute,
     audience::AudienceCounts,
     device::{Carrier, Device, Target, TargetFields, TransportKind},
-    filter::Column,
+    filter::{Column, Sample},
     ids::{ClientId, UserId},
     registration::{CarrierChange, Serial, Stamp, partition_of},
     slots::SlotRange,
@@ -208,6 +208,7 @@ pub(super) fn carriers(sql: &Connection, app: i64) -> Result<Vec<CarrierExtent>,
 pub(super) struct Wanted {
     pub(super) carrier: Carrier,
     pub(super) criteria: Arc<Criteria>,
+    pub(super) sample: Option<Sample>,
     pub(super) registered_by: UnixMillis,
 }
 
@@ -216,7 +217,11 @@ impl Wanted {
         let (by, carrier) = (self.registered_by, found.carrier()?);
         Ok(found.stamp()?.registered_at <= by
             && partition_of(carrier, found.change()?, by) == self.carrier
-            && self.criteria.matches(found)?)
+            && self.criteria.matches(found)?
+            && match &self.sample {
+                Some(sample) => sample.has(&found.client_id()?),
+                None => true,
+            })
     }
 }
 

@@ -46,7 +46,13 @@ async fn neither_a_test_nor_its_opposite_holds_for_a_value_that_the_dictionary_l
     index.put_devices(&key(), &devices, T0).await.unwrap();
     drop(index);
     let sql = Connection::open(file(&dir)).unwrap();
-    sql.execute("DELETE FROM word WHERE value IN ('pro', 'f1', 'A')", []).unwrap();
+    sql.execute("DELETE FROM word WHERE value IN ('pro', 'f1')", []).unwrap();
+    let index = open(&dir).await;
+    let read = index.device(&key(), &devices[0].client_id).await.unwrap();
+    let left = Profile { user_id: devices[0].profile.user_id.clone(), ..Profile::default() };
+    assert_eq!(read, Some(Device { profile: left, ..devices[0].clone() }), "the rest is there");
+    drop(index);
+    sql.execute("DELETE FROM word WHERE value = 'A'", []).unwrap();
     let index = open(&dir).await;
     let brand = Column::BuiltIn(Attribute::Brand);
     let strings = |ids: [&[&str]; 2]| {

@@ -2,6 +2,7 @@
 
 use crate::Selection;
 use proptest::prelude::*;
+use push_model::filter::Sample;
 
 use super::*;
 
@@ -64,4 +65,25 @@ proptest! {
             }
         });
     }
+}
+
+#[tokio::test]
+async fn samples_that_differ_only_in_their_seed_share_their_criteria() {
+    let dir = TempDir::new().unwrap();
+    let index = open(&dir).await;
+    let devices: Vec<_> =
+        (0..200).map(|n| device(&format!("d{n}"), &[(Attribute::Model, "A")])).collect();
+    index.put_devices(&key(), &devices, T0).await.unwrap();
+    for seed in ["spring", "summer", "autumn"] {
+        let mut targeting = Targeting::all_devices();
+        targeting.set(Attribute::Model, vec!["A".into()]);
+        targeting.sample = Some(Sample { from: 0, to: 5000, seed: seed.into() });
+        let range = SlotRange { shard: 0, from: 0, to: u32::MAX };
+        let carrier = TransportKind::Mqtt.into();
+        let selection = Selection { carrier, targeting: &targeting, registered_by: T0 };
+        let meant = devices.iter().filter(|device| targeting.matches(device)).count();
+        let count = index.count_matching(&key(), range, selection).await.unwrap();
+        assert_eq!(count, meant as u64, "{seed}");
+    }
+    assert_eq!(index.criteria_cache.len(), 1);
 }

@@ -14,8 +14,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 pub use self::{
-    value::{BadCustomValue, Order, ValueType},
-    version::is_version,
+    value::{BadCustomValue, Order, Ordered, ValueType},
+    version::{Version, is_version},
 };
 use crate::{attributes::Attribute, text::Text};
 

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::version;
+use super::version::{self, Version};
 use crate::attributes::Attribute;
 
 /// The type of a custom attribute's values.
@@ -27,7 +27,7 @@ pub enum ValueType {
 }
 
 /// The order of values that have one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// As numbers.
@@ -36,6 +36,17 @@ pub enum Order {
     Version,
     /// As instants.
     Time,
+}
+
+/// A value as its order compares it, read once for many comparisons.
+#[derive(Debug, Clone, PartialEq, PartialOrd)]
+pub enum Ordered<'a> {
+    /// A number.
+    Number(f64),
+    /// A version.
+    Version(Version<'a>),
+    /// An instant. All times have the same length, the largest unit first.
+    Time(&'a str),
 }
 
 /// Why a JSON value is none of a type; the message is for the sender.
@@ -149,18 +160,18 @@ impl ValueType {
 }
 
 impl Order {
-    /// Compares two values. One that has no place in the order, such as a version that is none, compares
-    /// with nothing.
-    pub fn compare(self, a: &str, b: &str) -> Option<Ordering> {
+    /// Reads a value; none if it has no place in the order, such as a version that is none.
+    pub fn read(self, value: &str) -> Option<Ordered<'_>> {
         match self {
-            Self::Number => a.parse::<f64>().ok()?.partial_cmp(&b.parse::<f64>().ok()?),
-            Self::Version => {
-                let are_versions = version::is_version(a) && version::is_version(b);
-                are_versions.then(|| version::compare(a, b))
-            }
-            // All times have the same length, the largest unit first.
-            Self::Time => Some(a.cmp(b)),
+            Self::Number => value.parse().ok().map(Ordered::Number),
+            Self::Version => Version::read(value).map(Ordered::Version),
+            Self::Time => Some(Ordered::Time(value)),
         }
+    }
+
+    /// Compares two values. One that has no place in the order compares with nothing.
+    pub fn compare(self, a: &str, b: &str) -> Option<Ordering> {
+        self.read(a)?.partial_cmp(&self.read(b)?)
     }
 }
 

@@ -13,76 +13,96 @@ pub fn is_version(text: &str) -> bool {
     digits.as_bytes().first().is_some_and(u8::is_ascii_digit) && text.bytes().all(allowed)
 }
 
-/// Compares two versions.
-pub(super) fn compare(a: &str, b: &str) -> Ordering {
-    let ((a, a_before), (b, b_before)) = (cut(a), cut(b));
-    parts(a, b).then_with(|| match (a_before, b_before) {
-        (None, None) => Ordering::Equal,
-        (None, Some(_)) => Ordering::Greater,
-        (Some(_), None) => Ordering::Less,
-        (Some(a), Some(b)) => pre_release(a, b),
-    })
+/// A version, read once for many comparisons. Those that are written differently may be equal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version<'a> {
+    release: Release<'a>,
+    before: Before<'a>,
 }
 
-/// The parts of a release, and what says which version before it this is.
-fn cut(version: &str) -> (&str, Option<&str>) {
-    let version = version.strip_prefix(['v', 'V']).unwrap_or(version);
-    let version = version.split_once('+').map_or(version, |(counts, _)| counts);
-    match version.split_once('-') {
-        Some((release, before)) => (release, Some(before)),
-        None => (version, None),
-    }
+/// The parts of a release, without zeros at the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Release<'a>(Vec<Part<'a>>);
+
+/// A part of a release. A text is earlier than any number.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Part<'a> {
+    Text(&'a str),
+    Number(Digits<'a>),
 }
 
-fn parts(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a.split(['.', '_']), b.split(['.', '_']));
-    loop {
-        let (a, b) = (a.next(), b.next());
-        if a.is_none() && b.is_none() {
-            return Ordering::Equal;
-        }
-        let (a, b) = (a.unwrap_or("0"), b.unwrap_or("0"));
-        let order = match (number(a), number(b)) {
-            (Some(a), Some(b)) => by_digits(a, b),
-            (Some(_), None) => Ordering::Greater,
-            (None, Some(_)) => Ordering::Less,
-            (None, None) => a.cmp(b),
-        };
-        if order.is_ne() {
-            return order;
-        }
-    }
+/// Which version before the release it is: fewer identifiers are lower than more (SemVer section 11.4).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Before<'a> {
+    PreRelease(Vec<Identifier<'a>>),
+    /// The release itself.
+    Release,
 }
 
-/// SemVer section 11.4: numbers are lower than texts, and fewer identifiers are lower than more.
-fn pre_release(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a.split('.'), b.split('.'));
-    loop {
-        let order = match (a.next(), b.next()) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (Some(a), Some(b)) => match (number(a), number(b)) {
-                (Some(a), Some(b)) => by_digits(a, b),
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (None, None) => a.cmp(b),
-            },
-        };
-        if order.is_ne() {
-            return order;
-        }
-    }
+/// An identifier of a pre-release. A number is lower than any text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Identifier<'a> {
+    Number(Digits<'a>),
+    Text(&'a str),
 }
 
 /// The digits of a number without leading zeros, however many there are.
-fn number(part: &str) -> Option<&str> {
-    let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    is_number.then(|| part.trim_start_matches('0'))
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Digits<'a> {
+    len: usize,
+    digits: &'a str,
 }
 
-fn by_digits(a: &str, b: &str) -> Ordering {
-    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+/// A part that is missing.
+const ZERO: Part<'static> = Part::Number(Digits { len: 0, digits: "" });
+
+impl<'a> Version<'a> {
+    /// Reads a version; none if the text is no version.
+    pub(super) fn read(text: &'a str) -> Option<Self> {
+        if !is_version(text) {
+            return None;
+        }
+        let text = text.strip_prefix(['v', 'V']).unwrap_or(text);
+        let text = text.split_once('+').map_or(text, |(counts, _)| counts);
+        let (release, before) = match text.split_once('-') {
+            Some((release, before)) => (release, Some(before)),
+            None => (text, None),
+        };
+        let part = |part| Digits::read(part).map_or(Part::Text(part), Part::Number);
+        let mut release: Vec<_> = release.split(['.', '_']).map(part).collect();
+        while release.last() == Some(&ZERO) {
+            release.pop();
+        }
+        let identifier =
+            |part| Digits::read(part).map_or(Identifier::Text(part), Identifier::Number);
+        let before = before.map_or(Before::Release, |before| {
+            Before::PreRelease(before.split('.').map(identifier).collect())
+        });
+        Some(Self { release: Release(release), before })
+    }
+}
+
+impl<'a> Digits<'a> {
+    fn read(part: &'a str) -> Option<Self> {
+        let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let digits = part.trim_start_matches('0');
+        is_number.then_some(Self { len: digits.len(), digits })
+    }
+}
+
+impl Ord for Release<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let parts = 0..self.0.len().max(other.0.len());
+        let mut orders =
+            parts.map(|at| self.0.get(at).unwrap_or(&ZERO).cmp(other.0.get(at).unwrap_or(&ZERO)));
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    }
+}
+
+impl PartialOrd for Release<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 #[cfg(test)]
@@ -90,6 +110,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn compare(a: &str, b: &str) -> Ordering {
+        Version::read(a).unwrap().cmp(&Version::read(b).unwrap())
+    }
 
     #[test]
     fn versions_are_in_the_order_of_their_releases() {
@@ -124,9 +148,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_order_of_versions_is_total(
-            a in "v?[0-9a]{1,2}([._][0-9b]{1,2}){0,2}(-[0-9c]{0,2}(\\.[0-9c]{0,2})?)?(\\+x)?",
-            b in "v?[0-9a]{1,2}([._][0-9b]{1,2}){0,2}(-[0-9c]{0,2}(\\.[0-9c]{0,2})?)?(\\+x)?",
-            c in "v?[0-9a]{1,2}([._][0-9b]{1,2}){0,2}(-[0-9c]{0,2}(\\.[0-9c]{0,2})?)?(\\+x)?",
+            a in "v?[0-9][0-9a]?([._][0-9b]{1,2}){0,2}(-[0-9c]{0,2}(\\.[0-9c]{0,2})?)?(\\+x)?",
+            b in "v?[0-9][0-9a]?([._][0-9b]{1,2}){0,2}(-[0-9c]{0,2}(\\.[0-9c]{0,2})?)?(\\+x)?",
+            c in "v?[0-9][0-9a]?([._][0-9b]{1,2}){0,2}(-[0-9c]{0,2}(\\.[0-9c]{0,2})?)?(\\+x)?",
         ) {
             prop_assert_eq!(compare(&a, &b), compare(&b, &a).reverse());
             if compare(&a, &b).is_le() && compare(&b, &c).is_le() {

@@ -6,18 +6,23 @@
 //!
 //! [`Filter::evaluate`] is the definition. The engines evaluate it on codes and are tested against it.
 //!
+//! - `prepared`: leaves for many values
 //! - `sample`: a share of the devices
 
+mod prepared;
 mod sample;
 
 use std::{cmp::Ordering, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::sample::Sample;
+pub use self::{
+    prepared::{PreparedLeaf, RankedValue},
+    sample::Sample,
+};
 use crate::{
     attributes::{Attribute, Attributes},
-    custom::{CustomId, Order},
+    custom::{CustomId, Declarations, Order},
     profile::Profile,
 };
 
@@ -69,6 +74,19 @@ pub enum Column {
     Topic,
 }
 
+impl Column {
+    /// The name that the app's operator knows.
+    pub fn name(self, declared: &Declarations) -> &str {
+        match self {
+            Self::BuiltIn(attribute) => attribute.name(),
+            Self::Custom(id) => declared
+                .by_id(id)
+                .map_or("an attribute that is not declared", |declared| declared.name.as_str()),
+            Self::Topic => "topics",
+        }
+    }
+}
+
 /// One end of a range of values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limit {
@@ -115,8 +133,11 @@ impl Leaf {
             match (column, order) {
                 // Versions that are written differently may be equal.
                 (_, Some(Order::Version)) => {
-                    values.sort_by(|a, b| by_version(a, b));
-                    values.dedup_by(|a, b| by_version(a, b).is_eq());
+                    let mut ranked: Vec<_> =
+                        values.iter().map(|value| RankedValue::new(order, value)).collect();
+                    ranked.sort_by(RankedValue::compare);
+                    ranked.dedup_by(|a, b| a.compare(b).is_eq());
+                    *values = ranked.iter().map(|ranked| ranked.text().into()).collect();
                 }
                 (Column::BuiltIn(attribute), _) => {
                     values.sort_unstable();
@@ -144,7 +165,10 @@ impl Leaf {
     pub fn wants(&self, has: &str) -> bool {
         match (&self.test, self.column) {
             (Test::In(values), _) if self.order == Some(Order::Version) => {
-                values.binary_search_by(|value| by_version(value, has)).is_ok()
+                let has = RankedValue::new(self.order, has);
+                let found = values
+                    .binary_search_by(|value| RankedValue::new(self.order, value).compare(&has));
+                found.is_ok()
             }
             (Test::In(values), Column::BuiltIn(attribute)) => {
                 // No value covers another, so only the last one that is not behind `has` can cover it.
@@ -208,12 +232,6 @@ impl Leaf {
         };
         values + size_of::<Self>()
     }
-}
-
-/// Texts that are no versions come first, in the order of their bytes.
-fn by_version(a: &str, b: &str) -> Ordering {
-    let is_version = crate::custom::is_version;
-    Order::Version.compare(a, b).unwrap_or_else(|| (is_version(a), a).cmp(&(is_version(b), b)))
 }
 
 /// The structure of a filter over its leaves.

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn leaf(column: Column, order: Option<Order>, test: Test) -> Leaf {
@@ -107,4 +109,33 @@ fn samples_of_one_seed_share_the_devices_out() {
     assert_eq!(first.share_of(10_000), 1000);
     let other = sample(0, 1000, "summer");
     assert!(clients.iter().any(|client| first.has(client) != other.has(client)));
+}
+
+proptest! {
+    #[test]
+    fn a_leaf_that_was_prepared_wants_what_the_leaf_does(
+        listed in proptest::collection::vec("v?[0-3]{1,2}(\\.[0-3b]){0,2}(-[0-2])?|[a-c]|zh(-[a-b])?", 1..9),
+        has in proptest::collection::vec("v?[0-3]{1,2}(\\.[0-3b]){0,2}(-[0-2])?|[a-c]|zh(-[a-b])?", 9),
+        inclusive in any::<[bool; 2]>(),
+        ends in 0..4_usize,
+    ) {
+        let limit = |place: usize| {
+            let value = listed[place.min(listed.len() - 1)].as_str().into();
+            (ends >> place & 1 == 1).then_some(Limit { value, inclusive: inclusive[place] })
+        };
+        let columns = [Column::BuiltIn(Attribute::AppVersion), Column::BuiltIn(Attribute::Language), PLAN];
+        for column in columns {
+            for order in [None, Some(Order::Number), Some(Order::Version), Some(Order::Time)] {
+                let values = listed.iter().map(|value| value.as_str().into()).collect();
+                for test in [Test::In(values), Test::Range { from: limit(0), to: limit(1) }] {
+                    let leaf = Leaf::new(column, order, test);
+                    let prepared = leaf.prepare();
+                    for has in &has {
+                        let value = RankedValue::new(order, has);
+                        prop_assert_eq!(prepared.wants(&value), leaf.wants(has), "{:?} {}", leaf, has);
+                    }
+                }
+            }
+        }
+    }
 }

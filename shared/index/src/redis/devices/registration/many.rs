@@ -141,7 +141,7 @@ impl RedisIndex {
         });
         let puts: Vec<_> = puts.collect();
         let mut done = stream::iter(puts).buffer_unordered(PUT_IN_FLIGHT);
-        let (mut late, mut unused) = (0, Vec::new());
+        let mut late = 0;
         while let Some((shard, (answers, failure))) = done.next().await {
             for (device, answer) in shard.iter().zip(answers) {
                 let Some(number) = left.get(device.number).copied() else { continue };
@@ -149,9 +149,6 @@ impl RedisIndex {
                     known.push(number);
                     continue;
                 };
-                if answer == Err(PutRefused::AppRemoved) && !device.profile.user().is_empty() {
-                    unused.push((device.profile.user(), &device.device.client_id));
-                }
                 if let (Some(result), Some(absent)) =
                     (results.get_mut(number), absent.get(device.number))
                 {
@@ -163,9 +160,6 @@ impl RedisIndex {
                 Some(PutFailure::Late(now)) => late = late.max(now),
                 None => {}
             }
-        }
-        if !unused.is_empty() {
-            users.drop_added(&unused).await;
         }
         Ok(Some(late))
     }

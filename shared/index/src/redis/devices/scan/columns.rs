@@ -9,7 +9,7 @@ use redis::{Pipeline, Value};
 
 use super::{
     criteria::{Column, Criteria},
-    filter::Needed,
+    filter::{HAS_LOST, Needed},
 };
 use crate::redis::{
     RedisIndex,
@@ -38,6 +38,41 @@ impl RedisIndex {
             }
         }
         byte_planes(self.bulk.read_all(pipe.atomic()).await?, in_segment, segments)
+    }
+}
+
+impl RedisIndex {
+    /// Marks in the columns of topics those slots of a segment whose device has one of these topics, which are lost.
+    pub(super) async fn mark_lost_topics(
+        &self,
+        keys: &ShardKeys,
+        criteria: &Criteria,
+        (from, to): (u32, u32),
+        lost: &[u16],
+        planes: &mut [Vec<u8>],
+    ) -> Result<(), IndexError> {
+        let mut get = redis::cmd("HMGET");
+        get.arg(keys.topics(from / SEGMENT_SLOTS)).arg(lost);
+        let mut has_lost = Vec::new();
+        for members in byte_strings(reply::list(self.bulk.read(&get).await?)?)? {
+            let first = from % SEGMENT_SLOTS;
+            members_mask(&mut has_lost, &members, first, first + (to - from));
+        }
+        let mut at = usize::from(criteria.has_carrier());
+        for needed in criteria.needed() {
+            at += match needed {
+                Needed::Codes(_) => 2,
+                Needed::Members(_) => {
+                    if let Some(plane) = planes.get_mut(at) {
+                        plane.resize(has_lost.len().max(plane.len()), 0);
+                        let marked = plane.iter_mut().zip(&has_lost);
+                        marked.for_each(|(plane, has_lost)| *plane |= has_lost * HAS_LOST);
+                    }
+                    1
+                }
+            };
+        }
+        Ok(())
     }
 }
 

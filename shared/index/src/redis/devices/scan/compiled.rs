@@ -20,7 +20,7 @@ use quick_cache::{Weighter, sync::Cache};
 use super::{
     criteria::Criteria,
     decision::Scope,
-    table::{Criterion, MATCH, Table, criteria_of},
+    table::{Criterion, MATCH, Table, TableGroup, criteria_of},
 };
 use crate::redis::{
     RedisIndex,
@@ -33,15 +33,25 @@ const CACHED_TARGETINGS: usize = 128;
 /// The most memory of the tables and their targetings.
 const CACHED_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Values to decide about before other tasks run: well below a millisecond.
+/// Values to look up before other tasks run: well below a millisecond.
 const STEP_VALUES: usize = 2048;
+
+/// Comparisons to make before other tasks run: well below a millisecond, with some 50 ns for two versions.
+const STEP_COMPARISONS: usize = 4 * 1024;
 
 /// The tables of targetings.
 pub(in crate::redis) type TableCache = Cache<Compiled, Arc<[Table]>, ByBytes>;
 
-/// The source of tables: the number of the dictionaries, and the targeting.
+/// The source of tables: the number of the dictionaries, and the targeting without its sample, which no table has. So
+/// samples with other seeds share the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::redis) struct Compiled(u64, Targeting);
+
+impl Compiled {
+    fn new(dictionaries: u64, targeting: &Targeting) -> Self {
+        Self(dictionaries, targeting.without_sample())
+    }
+}
 
 /// Weighs tables by their bytes.
 #[derive(Debug, Clone)]
@@ -80,6 +90,11 @@ impl Current {
 }
 
 impl MadeOf {
+    /// Returns true if the dictionary of topics lacks a code.
+    pub(super) fn lacks_topic(&self, code: u16) -> bool {
+        self.dictionaries.with(Column::Topic, |known| known.value(code).is_none())
+    }
+
     /// Checks that a decision on devices that were read at this moment can be relied on.
     pub(super) fn decided_in_time(&self, devices_read: Moment) -> Result<(), IndexError> {
         self.dictionaries.decided_in_time(devices_read)
@@ -155,7 +170,7 @@ impl RedisIndex {
         complete: bool,
     ) -> MadeOf {
         let Scope { carrier, targeting, registered_by, .. } = scope;
-        let key = Compiled(dictionaries.number, targeting.clone());
+        let key = Compiled::new(dictionaries.number, targeting);
         let cached = self.table_cache.get(&key);
         let tables = match cached {
             Some(tables) if !complete && knows_topics(&tables, targeting, &dictionaries) => tables,
@@ -164,9 +179,8 @@ impl RedisIndex {
                     Some(tables) => tables.to_vec(),
                     None => criteria_of(targeting).map(|of| Table::new(of.column())).collect(),
                 };
-                for (table, criterion) in tables.iter_mut().zip(criteria_of(targeting)) {
-                    complete_table(table, criterion, &dictionaries).await;
-                }
+                let criteria = criteria_of(targeting);
+                complete_tables(tables.iter_mut().zip(criteria), &dictionaries).await;
                 let tables: Arc<[Table]> = tables.into();
                 self.table_cache.insert(key, Arc::clone(&tables));
                 tables
@@ -202,27 +216,59 @@ fn knows_topics(tables: &[Table], targeting: &Targeting, dictionaries: &Dictiona
     })
 }
 
-/// Completes a table with what the dictionary has. Either each value of the dictionary is looked for in the
+/// Completes tables with what the dictionaries have. Either each value of a dictionary is looked for in the
 /// list of the criterion, or vice versa if the list is shorter and has exact values: a lookup in the
 /// dictionary costs less than the search in a list.
-async fn complete_table(table: &mut Table, criterion: Criterion<'_>, dictionaries: &Dictionaries) {
-    let column = criterion.column();
-    let (codes, has_one_code_each) =
-        dictionaries.with(column, |known| (known.values().len() + 1, known.has_one_code_each()));
-    let wanted = criterion.exact_values().filter(|_| has_one_code_each);
-    let wanted = wanted.filter(|wanted| wanted.len() < table.missing(codes));
-    for from in (0..codes).step_by(STEP_VALUES) {
-        if from > 0 {
-            tokio::task::yield_now().await;
-        }
-        let to = from + STEP_VALUES;
-        dictionaries.with(column, |known| match wanted {
-            Some(_) => table.rule_out(known, from, to),
-            None => table.complete(criterion, known, from, to),
+async fn complete_tables<'t, 'a>(
+    tables: impl Iterator<Item = (&'t mut Table, Criterion<'a>)>,
+    dictionaries: &Dictionaries,
+) {
+    let mut groups: Vec<TableGroup<'_, '_>> = Vec::new();
+    for (table, criterion) in tables {
+        let (codes, has_one_code_each) = dictionaries.with(criterion.column(), |known| {
+            (known.values().len() + 1, known.has_one_code_each())
         });
+        let wanted = criterion.exact_values().filter(|_| has_one_code_each);
+        if let Some(wanted) = wanted.filter(|wanted| wanted.len() < table.missing(codes)) {
+            look_up(table, criterion.column(), wanted, codes, dictionaries).await;
+            continue;
+        }
+        // Preparing it costs as much as its list is long.
+        tokio::task::yield_now().await;
+        match groups.iter_mut().find(|group| group.takes(criterion)) {
+            Some(group) => group.add(table, criterion),
+            None => {
+                let mut group = TableGroup::of(criterion);
+                group.add(table, criterion);
+                groups.push(group);
+            }
+        }
+    }
+    for mut group in groups {
+        let column = group.column;
+        let codes = dictionaries.with(column, |known| known.values().len() + 1);
+        let step = (STEP_COMPARISONS / group.comparisons()).clamp(1, STEP_VALUES);
+        for from in (0..codes).step_by(step) {
+            tokio::task::yield_now().await;
+            dictionaries.with(column, |known| group.complete(known, from, from + step));
+        }
+    }
+}
+
+/// Completes a table with the codes of the only values that its criterion wants, of this many.
+async fn look_up(
+    table: &mut Table,
+    column: Column,
+    wanted: &[Box<str>],
+    codes: usize,
+    dictionaries: &Dictionaries,
+) {
+    for from in (0..codes).step_by(STEP_VALUES) {
+        tokio::task::yield_now().await;
+        dictionaries.with(column, |known| table.rule_out(known, from, from + STEP_VALUES));
     }
     // Only now, so that a value which the dictionary learns in between is not ruled out.
-    for some in wanted.unwrap_or_default().chunks(STEP_VALUES) {
+    for some in wanted.chunks(STEP_VALUES) {
         tokio::task::yield_now().await;
         dictionaries.with(column, |known| table.look_up(some, known));
     }
@@ -230,6 +276,13 @@ async fn complete_table(table: &mut Table, criterion: Criterion<'_>, dictionarie
 
 #[cfg(test)]
 mod tests {
+    use std::iter::once;
+
+    use push_model::{
+        custom::Order,
+        filter::{Filter, Leaf, Limit, Node, Sample},
+    };
+
     use super::*;
     use crate::redis::dictionary::Dictionary;
 
@@ -259,17 +312,72 @@ mod tests {
                 for first in [dictionary(3000), dictionary(40), repeated] {
                     let dictionaries = Dictionaries::of(column, first);
                     let mut table = Table::new(column);
-                    complete_table(&mut table, criterion, &dictionaries).await;
+                    complete_tables(once((&mut table, criterion)), &dictionaries).await;
                     dictionaries.learn(column, 5000, "v9");
                     dictionaries.learn(column, 4999, "other");
-                    complete_table(&mut table, criterion, &dictionaries).await;
+                    complete_tables(once((&mut table, criterion)), &dictionaries).await;
                     let mut searched = Table::new(column);
-                    dictionaries.with(column, |known| {
-                        searched.complete(criterion, known, 0, usize::MAX);
-                    });
+                    let mut group = TableGroup::of(criterion);
+                    group.add(&mut searched, criterion);
+                    dictionaries.with(column, |known| group.complete(known, 0, usize::MAX));
                     assert_eq!(table.decisions(), searched.decisions(), "{attribute:?} {listed}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn samples_that_differ_only_in_their_seed_share_their_tables() {
+        let seeded = |seed: &str| {
+            let mut targeting = wanted(Attribute::Country, ["SG".to_owned()]);
+            targeting.sample = Some(Sample { from: 0, to: 1000, seed: seed.into() });
+            Compiled::new(1, &targeting)
+        };
+        assert_eq!(seeded("a"), seeded("b"));
+    }
+
+    /// A targeting with as many leaves as a filter may have, which compares versions.
+    fn by_versions(test: impl Fn(usize) -> Test) -> Targeting {
+        let column = Column::BuiltIn(Attribute::AppVersion);
+        let leaf = |n| Leaf::new(column, Some(Order::Version), test(n));
+        let root = Node::Any((0..64).map(Node::Leaf).collect());
+        let filter = Filter::new((0..64).map(leaf).collect(), root).unwrap();
+        let mut targeting = Targeting::all_devices();
+        targeting.filter = Some(Arc::new(filter));
+        targeting
+    }
+
+    #[tokio::test]
+    async fn the_tables_of_many_leaves_say_what_each_leaf_wants_of_every_version() {
+        let column = Column::BuiltIn(Attribute::AppVersion);
+        let limit = |value: String, inclusive| Some(Limit { value: value.into(), inclusive });
+        let (lists, ranges) = (
+            by_versions(|n| Test::In((0..156).map(|m| version(m % 40, n, m)).collect())),
+            by_versions(|n| Test::Range {
+                from: limit(format!("{n}.1"), true),
+                to: limit(format!("{}.1.0", n + 3), false),
+            }),
+        );
+        let mut known = Dictionary::default();
+        let values: Vec<Arc<str>> =
+            (0..3000).map(|n| (*version(n % 40, n / 40 % 40, n / 1600)).into()).collect();
+        known.add_read(0, values.clone());
+        let dictionaries = Dictionaries::of(column, known);
+        for targeting in [lists, ranges] {
+            let mut tables: Vec<_> = (0..64).map(|_| Table::new(column)).collect();
+            let criteria = criteria_of(&targeting);
+            complete_tables(tables.iter_mut().zip(criteria), &dictionaries).await;
+            for (table, criterion) in tables.iter().zip(criteria_of(&targeting)) {
+                let Criterion::Leaf(leaf) = criterion else { panic!("{criterion:?}") };
+                for (code, value) in (1..=u16::MAX).zip(&values).step_by(7) {
+                    let expected = if leaf.wants(value) { MATCH } else { 0 };
+                    assert_eq!(table.value_of(code), expected, "{leaf:?} {value}");
+                }
+            }
+        }
+    }
+
+    fn version(a: usize, b: usize, c: usize) -> Box<str> {
+        format!("{a}.{b}.{c}-rc{}", c % 9).into()
     }
 }

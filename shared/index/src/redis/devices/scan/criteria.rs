@@ -161,7 +161,12 @@ impl Criteria {
 
     /// Returns true if the columns do not tell which devices match, so that devices cannot be counted by them.
     pub(super) fn needs_records(&self) -> bool {
-        self.sample.is_some() || self.filter.as_ref().is_some_and(FilterPlan::negates_topics)
+        self.sample.is_some() || self.negates_topics()
+    }
+
+    /// Returns true if a topic is wanted not to be there.
+    pub(super) fn negates_topics(&self) -> bool {
+        self.filter.as_ref().is_some_and(FilterPlan::negates_topics)
     }
 
     /// The slots that match by their columns, sorted and counted from where the columns begin. The

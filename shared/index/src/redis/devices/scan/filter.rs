@@ -8,7 +8,7 @@ use push_model::filter::{Column as Name, Filter, Node, Truth};
 use super::{
     criteria::{Column, OutdatedTables},
     slots::{BLOCK, Slots},
-    table::{MATCH, Table, UNKNOWN_CODE},
+    table::{LOST, MATCH, Table, UNKNOWN_CODE},
 };
 use crate::redis::devices::{Codes, Section};
 
@@ -17,9 +17,15 @@ use crate::redis::devices::{Codes, Section};
 pub(super) enum Needed<'a> {
     /// The codes of an attribute.
     Codes(Name),
-    /// The members of the topics with these codes: 1 for a slot that has one of them.
+    /// The members of the topics with these codes: [`MEMBER`] for a slot that has one of them.
     Members(&'a [u16]),
 }
+
+/// A bit in the column of a topic's members: the device has one of the topics that are asked for.
+const MEMBER: u8 = 1;
+
+/// Another one: the device has a topic that the dictionary has lost.
+pub(super) const HAS_LOST: u8 = 2;
 
 /// How a filter is evaluated.
 #[derive(Debug, Clone)]
@@ -74,8 +80,8 @@ impl FilterPlan {
         })
     }
 
-    /// Returns true if the columns do not tell which devices match: they do not show that a device has a topic that the
-    /// dictionary has lost.
+    /// Returns true if the columns that are needed do not tell which devices match: they do not show that a device has a
+    /// topic that the dictionary has lost.
     pub(super) fn negates_topics(&self) -> bool {
         self.negates_topics
     }
@@ -132,7 +138,9 @@ impl FilterPlan {
         let slots = block.slots;
         match table.narrow() {
             _ if table.column == Name::Topic => {
-                look(slots, low, truths, |_, is_member| is_member * MATCH);
+                look(slots, low, truths, |_, members| {
+                    ((members & MEMBER) * MATCH).max((members & HAS_LOST) / HAS_LOST * LOST)
+                });
             }
             Some(narrow) if high.is_empty() => {
                 look(slots, low, truths, |_, code| narrow[usize::from(code)]);

@@ -2,7 +2,8 @@
 
 use push_model::{
     attributes::Attribute,
-    filter::{Column, Leaf, Truth},
+    custom::Order,
+    filter::{Column, Leaf, PreparedLeaf, RankedValue, Truth},
     targeting::Targeting,
 };
 
@@ -43,10 +44,11 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    pub(super) fn wants(self, value: &str) -> bool {
+    /// The order of the column's values, as far as the criterion needs it.
+    pub(super) fn order(self) -> Option<Order> {
         match self {
-            Self::List(targeting, attribute) => targeting.wants(attribute, value),
-            Self::Leaf(leaf) => leaf.wants(value),
+            Self::List(..) => None,
+            Self::Leaf(leaf) => leaf.order,
         }
     }
 
@@ -57,6 +59,91 @@ impl<'a> Criterion<'a> {
                 attribute.is_exact().then(|| targeting.wanted(attribute))
             }
             Self::Leaf(leaf) => leaf.exact_values(),
+        }
+    }
+}
+
+/// A criterion that is asked about all values of a dictionary.
+#[derive(Debug)]
+enum Prepared<'a> {
+    List(&'a Targeting, Attribute),
+    Leaf(PreparedLeaf<'a>),
+}
+
+impl<'a> Prepared<'a> {
+    fn new(criterion: Criterion<'a>) -> Self {
+        match criterion {
+            Criterion::List(targeting, attribute) => Self::List(targeting, attribute),
+            Criterion::Leaf(leaf) => Self::Leaf(leaf.prepare()),
+        }
+    }
+
+    fn wants(&self, value: &RankedValue<'_>) -> bool {
+        match self {
+            Self::List(targeting, attribute) => targeting.wants(*attribute, value.text()),
+            Self::Leaf(leaf) => leaf.wants(value),
+        }
+    }
+
+    fn comparisons(&self) -> usize {
+        match self {
+            Self::List(targeting, attribute) => {
+                targeting.wanted(*attribute).len().max(1).ilog2() as usize + 1
+            }
+            Self::Leaf(leaf) => leaf.comparisons(),
+        }
+    }
+}
+
+/// What reading a value for its order costs, in comparisons of two values.
+const READING: usize = 8;
+
+/// Tables of one column and order, with their criteria. Each value of the dictionary is read once for all of them.
+#[derive(Debug)]
+pub(super) struct TableGroup<'t, 'a> {
+    pub(super) column: Column,
+    order: Option<Order>,
+    tables: Vec<(&'t mut Table, Prepared<'a>)>,
+}
+
+impl<'t, 'a> TableGroup<'t, 'a> {
+    /// A group that a criterion may be added to.
+    pub(super) fn of(criterion: Criterion<'_>) -> Self {
+        Self { column: criterion.column(), order: criterion.order(), tables: Vec::new() }
+    }
+
+    /// Returns true if a criterion belongs to the group.
+    pub(super) fn takes(&self, criterion: Criterion<'_>) -> bool {
+        self.column == criterion.column() && self.order == criterion.order()
+    }
+
+    /// Adds a criterion and its table.
+    pub(super) fn add(&mut self, table: &'t mut Table, criterion: Criterion<'a>) {
+        self.tables.push((table, Prepared::new(criterion)));
+    }
+
+    /// Returns about how much work a value is, in comparisons.
+    pub(super) fn comparisons(&self) -> usize {
+        READING + self.tables.iter().map(|(_, criterion)| criterion.comparisons()).sum::<usize>()
+    }
+
+    /// Decides about those codes from `from` to before `to` that a table does not know and the dictionary does.
+    pub(super) fn complete(&mut self, known: &Dictionary, from: usize, to: usize) {
+        let (from, to) = (from.max(1), to.min(known.values().len() + 1));
+        for (table, _) in &mut self.tables {
+            table.cover(to);
+        }
+        for (code, value) in (from..to).zip(known.values_from(from)) {
+            let Some(value) = value else { continue };
+            let mut ranked = None;
+            for (table, criterion) in &mut self.tables {
+                if let Some(decided) = table.by_code.get_mut(code)
+                    && *decided == UNKNOWN_CODE
+                {
+                    let value = ranked.get_or_insert_with(|| RankedValue::new(self.order, value));
+                    *decided = if criterion.wants(value) { MATCH } else { NO_MATCH };
+                }
+            }
         }
     }
 }
@@ -82,22 +169,26 @@ impl Table {
         Self { column, by_code, otherwise: UNKNOWN_CODE }
     }
 
-    /// Decides about those codes from `from` to before `to` that the table does not know and the
-    /// dictionary does.
-    pub(super) fn complete(
-        &mut self,
-        criterion: Criterion<'_>,
-        known: &Dictionary,
-        from: usize,
-        to: usize,
-    ) {
-        self.decide(known, from, to, |value| criterion.wants(value));
+    /// Decides about those codes from `from` to before `to` that the table does not know and the dictionary does, for a
+    /// criterion that wants none of the values: those that it wants follow with [`Table::look_up`].
+    pub(super) fn rule_out(&mut self, known: &Dictionary, from: usize, to: usize) {
+        let (from, to) = (from.max(1), to.min(known.values().len() + 1));
+        self.cover(to);
+        for (code, value) in (from..to).zip(known.values_from(from)) {
+            if let Some(decided) = self.by_code.get_mut(code)
+                && *decided == UNKNOWN_CODE
+                && value.is_some()
+            {
+                *decided = NO_MATCH;
+            }
+        }
     }
 
-    /// As [`Table::complete`], for a criterion that wants none of the values: those that it wants
-    /// follow with [`Table::look_up`].
-    pub(super) fn rule_out(&mut self, known: &Dictionary, from: usize, to: usize) {
-        self.decide(known, from, to, |_| false);
+    /// Makes room for the codes before this one.
+    fn cover(&mut self, to: usize) {
+        if self.by_code.len() < to {
+            self.by_code.resize(to, UNKNOWN_CODE);
+        }
     }
 
     /// Decides that devices with one of these values match, if the table covers its code.
@@ -115,20 +206,6 @@ impl Table {
     /// the beginning.
     pub(super) fn missing(&self, codes: usize) -> usize {
         codes.saturating_sub(self.by_code.len())
-    }
-
-    fn decide(&mut self, known: &Dictionary, from: usize, to: usize, wants: impl Fn(&str) -> bool) {
-        let to = to.min(known.values().len() + 1);
-        if self.by_code.len() < to {
-            self.by_code.resize(to, UNKNOWN_CODE);
-        }
-        let codes = self.by_code.iter_mut().enumerate().take(to).skip(from.max(1));
-        let values = known.values().skip(from.max(1) - 1);
-        for ((_, decided), value) in codes.zip(values).filter(|((_, v), _)| **v == UNKNOWN_CODE) {
-            if let Some(value) = value {
-                *decided = if wants(value) { MATCH } else { NO_MATCH };
-            }
-        }
     }
 
     /// Takes every code that the dictionary lacks for one that it has lost.

@@ -1,9 +1,11 @@
 -- Adds devices to users with one hash of user ids. KEYS[1]: the users. ARGV: the most devices of a user, 1 if devices that
--- are there get the present time, then pairs of a user and a client id. Answers one letter a pair: o(k), or f(ull).
+-- are there get the present time, then pairs of a user and a client id. Answers one letter a pair: o(k), f(ull), or g(one:
+-- the app was removed).
 --
 -- The devices of a user are one after the other: when each was added, its client id's length, and the client id.
 
 local most, renews, answers = tonumber(ARGV[1]), ARGV[2] == '1', {}
+if redis.call('HEXISTS', KEYS[1], '') == 1 then return string.rep('g', (#ARGV - 2) / 2) end
 local time = redis.call('TIME')
 local now = struct.pack('>I6', time[1] * 1000 + math.floor(time[2] / 1000))
 

@@ -167,10 +167,7 @@ fn all_uses(
             let values = row.get::<_, i64>(7)?.unsigned_abs();
             match column(row.get(6)?) {
                 Some(Column::BuiltIn(attribute)) => used.values[attribute.index()] = values,
-                Some(other) => {
-                    let filled = values.saturating_mul(1000) / most_values(other, most_topics);
-                    used.fullest_other = used.fullest_other.max(filled);
-                }
+                Some(other) => used.note_other(other, values, most_values(other, most_topics)),
                 None => {}
             }
             used.bytes += row.get::<_, i64>(8)?.unsigned_abs();

@@ -46,7 +46,7 @@ use super::{
     rewrite::{Rewrite, rewrite},
 };
 use crate::{
-    Put, PutRefused,
+    Put,
     redis::{
         Context,
         devices::find::{FoundDevice, find},
@@ -283,7 +283,7 @@ impl Writer {
     ) -> Round<'a> {
         let puts = by_shard(devices)
             .map(async |shard| (shard, put_in_shard(&self.context, &self.keys, app, shard).await));
-        let (mut round, mut unused) = (Round::default(), Vec::new());
+        let mut round = Round::default();
         for (shard, (answers, failure)) in join_all(puts).await {
             let (answered, others) = shard.split_at(answers.len().min(shard.len()));
             for (device, answer) in answered.iter().zip(answers) {
@@ -296,9 +296,6 @@ impl Writer {
                         round.outcomes.push((device.number, Ok(Some(Ok((put, epoch))))));
                     }
                     Some(Err(refused)) => {
-                        if refused == PutRefused::AppRemoved && !device.profile.user().is_empty() {
-                            unused.push((device.profile.user(), &device.device.client_id));
-                        }
                         round.outcomes.push((device.number, Ok(Some(Err(refused)))));
                     }
                 }
@@ -308,9 +305,6 @@ impl Writer {
                     |device: &PendingDevice<'_>| (device.number, failed(device, &failure, callers));
                 round.outcomes.extend(others.iter().map(fail));
             }
-        }
-        if !unused.is_empty() {
-            self.users(app).drop_added(&unused).await;
         }
         round
     }

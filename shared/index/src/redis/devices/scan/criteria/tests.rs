@@ -5,7 +5,7 @@ use push_model::{
 };
 
 use super::{
-    super::table::{Criterion, LOST},
+    super::table::{Criterion, LOST, TableGroup},
     *,
 };
 use crate::redis::{devices::Section, dictionary::Dictionary};
@@ -23,6 +23,12 @@ fn candidates(criteria: &Criteria, columns: &[&[u16]]) -> Result<Vec<u16>, Outda
     let planes: Vec<_> = columns.iter().map(|codes| planes(codes)).collect();
     let columns = planes.iter().map(|(low, high)| Column { low, high });
     criteria.candidates(&columns.collect::<Vec<_>>())
+}
+
+fn complete(table: &mut Table, of: Criterion<'_>, known: &Dictionary, from: usize, to: usize) {
+    let mut group = TableGroup::of(of);
+    group.add(table, of);
+    group.complete(known, from, to);
 }
 
 fn criteria<const N: usize>(tables: [Table; N]) -> Criteria {
@@ -49,15 +55,15 @@ fn a_table_is_completed_with_what_the_dictionary_has_learnt_and_keeps_what_it_kn
     known.add_read(0, vec!["en".into(), "".into(), "zh-cn".into()]);
     let mut table = Table::new(Name::BuiltIn(Attribute::Language));
     let criterion = Criterion::List(&targeting, Attribute::Language);
-    table.complete(criterion, &known, 0, usize::MAX);
+    complete(&mut table, criterion, &known, 0, usize::MAX);
     let values = |table: &Table| (0..6).map(|code| table.value_of(code)).collect::<Vec<_>>();
     let before = [NO_MATCH, NO_MATCH, UNKNOWN_CODE, MATCH, UNKNOWN_CODE, UNKNOWN_CODE];
     assert_eq!(values(&table), before);
     known.add(2, "zh".into());
     known.add(4, "zha".into());
-    table.complete(criterion, &known, 0, 3);
+    complete(&mut table, criterion, &known, 0, 3);
     assert_eq!(values(&table)[2..], [MATCH, MATCH, UNKNOWN_CODE, UNKNOWN_CODE]);
-    table.complete(criterion, &known, 3, usize::MAX);
+    complete(&mut table, criterion, &known, 3, usize::MAX);
     assert_eq!(values(&table)[2..], [MATCH, MATCH, NO_MATCH, UNKNOWN_CODE]);
     assert_eq!(table.value_of(999), UNKNOWN_CODE);
 }
