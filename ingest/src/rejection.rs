@@ -75,7 +75,7 @@ pub(crate) enum Rejection {
         with_users: bool,
     },
     /// 21006: the users of a push have more devices than one push may name.
-    TooManyUserDevices { given: usize, limit: usize },
+    TooManyUserDevices { limit: usize },
     /// The body of another request has another media type.
     MediaType(&'static str),
     /// The body of another request is larger than this.
@@ -265,9 +265,9 @@ impl Rejection {
                 "condition.client_ids and condition.user_ids name {given} different devices and \
                  users, at most {limit} are allowed"
             ),
-            Self::TooManyUserDevices { given, limit } => format!(
-                "the users of condition.user_ids and the devices of condition.client_ids are {given} \
-                 devices together, at most {limit} are allowed: name fewer users"
+            Self::TooManyUserDevices { limit } => format!(
+                "the users of condition.user_ids and the devices of condition.client_ids are more than \
+                 {limit} devices together, which is the most: name fewer users"
             ),
             Self::DeviceToken(why) => format!(
                 "the bearer token is not valid for this device: {why}. The app's backend registers \
@@ -325,7 +325,7 @@ mod tests {
             (Rejection::TooManyBlankLines(1), 413, 21005),
             (Rejection::MessageMediaType(""), 415, 21005),
             (Rejection::TooManyClients { given: 2, limit: 1, with_users: true }, 400, 21006),
-            (Rejection::TooManyUserDevices { given: 2, limit: 1 }, 400, 21006),
+            (Rejection::TooManyUserDevices { limit: 1 }, 400, 21006),
             (Rejection::DeviceToken(""), 401, 21004),
             (Rejection::Forbidden(""), 403, 403),
             (Rejection::DeviceTooFrequent { retry_after: 1 }, 429, 429),

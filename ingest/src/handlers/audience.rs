@@ -90,9 +90,9 @@ impl AudienceHandler {
         let key = AppKey::from(&cached.app);
         if !wanted.users.is_empty() {
             let mut found = Reservation::empty(&cached.memory, Purpose::Single);
-            let users = wanted.users.iter();
-            let devices = UserDevices::of(&self.index, &key, users, &mut found).await;
-            devices.add_to(&mut wanted, self.rules.max_client_ids, &mut body.memory)?;
+            let (asked, most) = (std::iter::once(&wanted), self.rules.max_client_ids);
+            let devices = UserDevices::of(&self.index, &key, asked, most, &mut found).await;
+            devices.add_to(&mut wanted, most, &mut body.memory)?;
         }
         let audience = wanted.audience;
 

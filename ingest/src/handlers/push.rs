@@ -29,7 +29,7 @@ use crate::{
     apps::{CachedApp, Caller, Logins, MessagePlaces},
     body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
     head::Head,
-    message::{AppRules, Push},
+    message::{AppRules, Push, Wanted},
     publisher::{NotPublished, Publisher},
     rejection::Rejection,
     reply::{self, Reply},
@@ -209,12 +209,23 @@ impl PushHandler {
         memory: &mut Reservation,
     ) -> Result<(), Rejection> {
         let mut found = Reservation::empty(&caller.cached.memory, Purpose::Single);
-        let (index, app) = (&self.usage.index, caller.key());
-        let devices = UserDevices::of(index, &app, push.wanted.users.iter(), &mut found).await;
+        let asked = std::iter::once(&push.wanted);
+        let devices = self.user_devices(caller, asked, &mut found).await;
         self.add_devices(push, &devices, memory)
     }
 
-    /// Does so with devices that were looked up.
+    /// Looks up the devices of the users that pushes name. `memory` reserves their ids.
+    pub(super) async fn user_devices<'w>(
+        &self,
+        caller: &Caller,
+        wanted: impl Iterator<Item = &'w Wanted>,
+        memory: &mut Reservation,
+    ) -> UserDevices {
+        let (index, most) = (&self.usage.index, self.rules.max_client_ids);
+        UserDevices::of(index, &caller.key(), wanted, most, memory).await
+    }
+
+    /// Adds devices that were looked up.
     pub(super) fn add_devices(
         &self,
         push: &mut Push<'_>,

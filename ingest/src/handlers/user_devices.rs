@@ -1,7 +1,7 @@
 //! The devices of the users that a push names, looked up when it is accepted.
 //!
-//! A user may have many devices, and a push may name many users. So they are looked up in pieces, and the ids that
-//! were found are reserved in the memory of the app while they are kept.
+//! A user may have many devices, and a push may name many users. So they are looked up in pieces, no further than a
+//! push may go, and the ids that were found are reserved in the memory of the app while they are kept.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -18,8 +18,8 @@ use crate::{
     rejection::Rejection,
 };
 
-/// The most users that the index is asked for in one request: all of them together have at most 10,000 devices.
-const PIECE: usize = 100;
+/// The most users that the index is asked for in one request: all of them together have at most 3,200 devices.
+const PIECE: usize = 32;
 /// The most devices of a push that names users, as a multiple of the ids that it may name.
 const DEVICES_PER_ID: usize = 10;
 /// The most users of a warning that are named.
@@ -37,23 +37,58 @@ pub(super) struct UserDevices {
     failure: Option<Rejection>,
 }
 
+/// What is left to look up for one push.
+#[derive(Debug)]
+struct Search<'w> {
+    users: &'w [UserId],
+    /// The devices of the users before these.
+    devices: usize,
+}
+
 impl UserDevices {
-    /// Looks up the devices of users. `memory` reserves their ids, and is to be kept as long.
-    pub(super) async fn of<'u>(
+    /// Looks up the devices of the users that pushes name. A push whose users have more devices than `most_ids` allow is
+    /// refused by [`add_to`](Self::add_to), so no more users are looked up for it. `memory` reserves the ids, and is to be
+    /// kept as long.
+    pub(super) async fn of<'w>(
         index: &IndexClient,
         app: &AppKey,
-        users: impl Iterator<Item = &'u UserId>,
+        wanted: impl Iterator<Item = &'w Wanted>,
+        most_ids: usize,
         memory: &mut Reservation,
     ) -> Self {
-        let users: Vec<_> = users.collect::<BTreeSet<_>>().into_iter().cloned().collect();
+        let mut searches: Vec<_> =
+            wanted.map(|Wanted { users, .. }| Search { users, devices: 0 }).collect();
         let mut devices = Self::default();
-        for piece in users.chunks(PIECE) {
-            if let Err(failure) = devices.find(index, app, piece, memory).await {
+        loop {
+            let piece = devices.next_piece(&mut searches, most_devices(most_ids));
+            if piece.is_empty() {
+                return devices;
+            }
+            if let Err(failure) = devices.find(index, app, &piece, memory).await {
                 devices.failure = Some(failure);
-                break;
+                return devices;
             }
         }
-        devices
+    }
+
+    /// Returns the users who are looked up next. None if all are known, of the pushes that are not refused.
+    fn next_piece(&self, searches: &mut Vec<Search<'_>>, most: usize) -> Vec<UserId> {
+        let mut piece = BTreeSet::new();
+        searches.retain_mut(|search| {
+            while let Some((user, rest)) = search.users.split_first()
+                && let Some(found) = self.found.get(user)
+            {
+                search.devices += found.len();
+                search.users = rest;
+            }
+            if search.devices > most {
+                return false;
+            }
+            let unknown = search.users.iter().filter(|user| !self.found.contains_key(*user));
+            piece.extend(unknown.take(PIECE.saturating_sub(piece.len())));
+            !search.users.is_empty()
+        });
+        piece.into_iter().cloned().collect()
     }
 
     async fn find(
@@ -87,7 +122,7 @@ impl UserDevices {
         if users.is_empty() {
             return Ok(None);
         }
-        let limit = most_ids.saturating_mul(DEVICES_PER_ID);
+        let limit = most_devices(most_ids);
         let mut clients = std::mem::take(named);
         let mut listed: HashSet<&ClientId> = HashSet::new();
         let (mut of_users, mut counted, mut without) = (Vec::new(), Vec::new(), Vec::new());
@@ -103,20 +138,25 @@ impl UserDevices {
                     of_users.push(id);
                 }
             }
+            // The users behind are not looked up then.
+            if clients.len() + of_users.len() > limit {
+                return Err(Rejection::TooManyUserDevices { limit });
+            }
             if devices.is_empty() {
                 without.push(user.clone());
             }
             counted.push((user, u32::try_from(of_users.len() - before).unwrap_or(u32::MAX)));
-        }
-        let given = clients.len() + of_users.len();
-        if given > limit {
-            return Err(Rejection::TooManyUserDevices { given, limit });
         }
         memory.grow(of_users.iter().map(|id| id.as_str().len() + IN_JOB).sum())?;
         clients.extend(of_users.into_iter().cloned());
         wanted.audience = Audience::Users(NamedUsers { clients, users: counted });
         Ok(warning(&without))
     }
+}
+
+/// The most devices of a push that names users.
+fn most_devices(most_ids: usize) -> usize {
+    most_ids.saturating_mul(DEVICES_PER_ID)
 }
 
 /// Says which users have no device.
@@ -173,9 +213,33 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let known = devices(&[("u", &many)]);
         let refused = known.add_to(&mut wanted(&[], &["u"]), 1, &mut memory());
-        assert_eq!(refused, Err(Rejection::TooManyUserDevices { given: 11, limit: 10 }));
+        assert_eq!(refused, Err(Rejection::TooManyUserDevices { limit: 10 }));
         assert!(known.add_to(&mut wanted(&[], &["u"]), 2, &mut memory()).is_ok());
         let unknown = known.add_to(&mut wanted(&[], &["x"]), 2, &mut memory());
         assert!(matches!(unknown, Err(Rejection::Unavailable(_))), "{unknown:?}");
+    }
+
+    #[test]
+    fn no_more_users_are_looked_up_for_a_push_whose_users_have_too_many_devices() {
+        let names = |from: usize, to: usize| (from..to).map(|n| format!("u{n:03}"));
+        let ids = |from, to| names(from, to).map(|id| id.parse().unwrap()).collect::<Vec<UserId>>();
+        let (large, small) = (ids(0, 3 * PIECE), ids(3 * PIECE, 3 * PIECE + 2));
+        let search = |users| Search { users, devices: 0 };
+        let mut searches = vec![search(&large[..]), search(&small[..])];
+        let mut known = UserDevices::default();
+        assert_eq!(known.next_piece(&mut searches, 10), large[..PIECE]);
+        known.found.extend(large[..PIECE].iter().map(|user| (user.clone(), Vec::new())));
+        assert_eq!(known.next_piece(&mut searches, 10), large[PIECE..2 * PIECE]);
+        let devices: Vec<ClientId> = (0..11).map(|n| n.to_string().parse().unwrap()).collect();
+        known.found.extend(large[PIECE..2 * PIECE].iter().map(|user| (user.clone(), Vec::new())));
+        known.found.insert(large[PIECE].clone(), devices);
+        assert_eq!(known.next_piece(&mut searches, 10), small, "those of the other push");
+        known.found.extend(small.iter().map(|user| (user.clone(), Vec::new())));
+        assert!(known.next_piece(&mut searches, 10).is_empty());
+
+        let (mut wanted, limit) = (wanted(&[], &[]), 10);
+        wanted.users = large.clone();
+        let refused = known.add_to(&mut wanted, 1, &mut memory());
+        assert_eq!(refused, Err(Rejection::TooManyUserDevices { limit }));
     }
 }

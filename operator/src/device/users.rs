@@ -40,7 +40,7 @@ pub struct UserRemoved {
 /// Shows the devices of a user.
 ///
 /// # Errors
-/// If there is no such app, or the index did not answer.
+/// If there is no such app, the user has no device, or the index did not answer.
 pub async fn show(
     index: &dyn Index,
     app: impl Into<AppRef<'_>>,
@@ -54,6 +54,9 @@ pub async fn show(
         let device = index.device(&key, &client).await?;
         let device = device.filter(|device| device.profile.user_id.as_ref() == Some(user));
         devices.extend(device.map(|device| DeviceView::new(device, &declared)));
+    }
+    if devices.is_empty() {
+        bail!(no_devices(&key, user));
     }
     Ok(UserDevices { user_id: user.clone(), devices })
 }
@@ -77,7 +80,7 @@ pub async fn remove(
             let clients = clients(index, &key, user).await?;
             if clients.is_empty() {
                 if removed.is_empty() {
-                    bail!(Refusal::Missing(format!("{} has no device of the user {user}", key.id)));
+                    bail!(no_devices(&key, user));
                 }
                 return Ok(UserRemoved { user_id: user.clone(), removed });
             }
@@ -92,6 +95,11 @@ pub async fn remove(
         )))
     };
     recorded(Some(index), actor.event_of_app(Action::UserRemoved, app.id), work).await
+}
+
+/// A user is known by its devices.
+fn no_devices(app: &AppKey, user: &UserId) -> Refusal {
+    Refusal::Missing(format!("{} has no device of the user {user}", app.id))
 }
 
 async fn clients(index: &dyn Index, app: &AppKey, user: &UserId) -> anyhow::Result<Vec<ClientId>> {

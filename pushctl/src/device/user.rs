@@ -36,7 +36,7 @@ pub(crate) enum UserCommand {
 /// Runs the command.
 ///
 /// # Errors
-/// If there is no such app, the user has no device to remove, or the index did not answer.
+/// If there is no such app, the user has no device, or the index did not answer.
 pub(crate) async fn run(
     command: UserCommand,
     index: &dyn Index,

@@ -27,6 +27,9 @@ pub enum PutRefused {
     /// The app was removed; there may be another of its name.
     #[error("the app was removed")]
     AppRemoved,
+    /// The device that was to be renewed is not registered, or is another registration.
+    #[error("the device is not registered any more")]
+    NotRegistered,
 }
 
 /// For how long registrations for a removed app are refused. Later ones would take memory that is
@@ -178,6 +181,19 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         device: &DeviceWrite,
+        now: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError>;
+
+    /// As [`register`](Self::register), but only while the device is this registration: one that was removed is never
+    /// registered again ([`PutRefused::NotRegistered`]).
+    ///
+    /// # Errors
+    /// As [`Devices::write_devices`].
+    async fn renew(
+        &self,
+        app: &AppKey,
+        device: &DeviceWrite,
+        registration: RegistrationEpoch,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError>;
 

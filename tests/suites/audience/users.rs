@@ -28,6 +28,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 in_both_forms! {
     devices_that_change_users_get_nothing_of_another_user
+    a_push_to_users_without_devices_is_told_so_and_ends_with_none_targeted
 }
 
 /// A push to the former users (`a`) or to the later ones (`b`).
@@ -125,6 +126,16 @@ fn first_wrong(push: &Pushed, moved: &[Instant], received: &Received) -> Option<
     let moving = moving.filter(|n| reached.contains(&id(*n)) != (push.side == "b"));
     let wrong = staying.chain(moving).next()?;
     Some(format!("{} and the push {} to {}", id(wrong), push.id, push.side))
+}
+
+async fn a_push_to_users_without_devices_is_told_so_and_ends_with_none_targeted(service: &Service) {
+    let (status, answer) = service.try_push(&json!({"type": 2, "user_ids": ["v", "u"]})).await;
+    let told = json!(["condition.user_ids: no device belongs to u, v"]);
+    assert_eq!((status, &answer["result"]["warnings"]), (200, &told), "{answer}");
+    let report = service.closed(answer["result"]["message_id"].as_str().unwrap()).await;
+    let counts = ["targeted", "sent", "pending", "expired", "recalled"];
+    assert_eq!(counts.map(|count| report[count].as_u64()), [Some(0); 5], "{report}");
+    assert_eq!(report["failed"], json!({}), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

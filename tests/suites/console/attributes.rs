@@ -48,6 +48,7 @@ async fn attributes_topics_and_users_are_managed(console: &Console) {
     let removed = console.call(&operator, "DELETE", USER, None).await;
     assert_eq!(removed.result(), &json!({"user_id": "u", "removed": ["phone"]}));
     console.call(&operator, "DELETE", USER, None).await.refused(404);
+    console.get(&viewer, USER).await.refused(404);
     console.get(&viewer, PHONE).await.refused(404);
 
     let one = format!("{ATTRIBUTES}/plan");

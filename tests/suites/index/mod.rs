@@ -95,6 +95,7 @@ suite! {
             sweeps_that_are_made_at_the_same_time_free_nothing_that_a_device_has;
         epochs:
             an_epoch_lasts_from_the_first_registration_to_the_removal,
+            a_registration_is_renewed_only_while_it_is_stored,
             a_device_that_registered_again_is_not_removed_as_gone,
             many_devices_are_removed_in_one_call,
             a_transport_is_listed_as_long_as_a_device_belongs_to_it;

@@ -16,6 +16,7 @@ use push_model::{
     app::{AppKey, Scope},
     device::{NoTarget, TargetFields},
     ids::{AppId, ClientId},
+    registration::RegistrationEpoch,
     time::UnixMillis,
 };
 use tokio::time::Instant;
@@ -46,11 +47,15 @@ pub(super) struct DeviceCaller {
     pub(super) client: ClientId,
     /// What is left of the app's rate limit.
     pub(super) rate: Option<RateStatus>,
-    /// It is the device itself, and registered.
-    pub(super) is_device: bool,
+    /// The registration of the device, if it is the device itself.
+    pub(super) registration: Option<RegistrationEpoch>,
 }
 
 impl DeviceCaller {
+    pub(super) fn is_device(&self) -> bool {
+        self.registration.is_some()
+    }
+
     pub(super) fn app(&self) -> AppKey {
         AppKey::from(&self.cached.app)
     }
@@ -74,7 +79,7 @@ impl DeviceHandler {
         let rate = acquire_call(&cached).await?;
         let client = resource.id.parse();
         let client = client.map_err(|bad| Rejection::Illegal(format!("the Client ID {bad}")))?;
-        Ok(DeviceCaller { cached, client, rate, is_device: false })
+        Ok(DeviceCaller { cached, client, rate, registration: None })
     }
 
     async fn authenticate_device(
@@ -104,7 +109,8 @@ impl DeviceHandler {
             let why = "the device was removed, and registered again";
             return Err(self.logins.refuse_token(Some(&cached), head.peer, begun, why).await);
         }
-        Ok(DeviceCaller { cached, client: identity.client, rate, is_device: true })
+        let registration = Some(identity.registration);
+        Ok(DeviceCaller { cached, client: identity.client, rate, registration })
     }
 
     /// Returns the device of a token, if it is that of the path.
@@ -145,7 +151,7 @@ impl DeviceHandler {
         caller: &DeviceCaller,
         body: &mut RequestBody<'_, impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin>,
     ) -> Result<Buffered, Rejection> {
-        let limit = match caller.is_device {
+        let limit = match caller.is_device() {
             true => self.http.max_body.min(MAX_DEVICE_BODY),
             false => self.http.max_body,
         };

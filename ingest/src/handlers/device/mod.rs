@@ -105,7 +105,7 @@ impl DeviceHandler {
         let body = self.read_body(&caller, body).await?;
         let draft: DeviceDraft<'_> = read_json_body(&body.bytes).map_err(Rejection::Illegal)?;
         check_client_id(draft.client_id.as_deref(), &caller.client)?;
-        if caller.is_device && draft.user_id.is_some() {
+        if caller.is_device() && draft.user_id.is_some() {
             return Err(NO_USER);
         }
         let declared = &cached.app.attributes;
@@ -126,22 +126,22 @@ impl DeviceHandler {
         }
         let app = caller.app();
         // Boxed: most apps have no quota, and it would be part of every connection.
-        let place = match self.quota(cached).filter(|_| !caller.is_device) {
+        let place = match self.quota(cached).filter(|_| !caller.is_device()) {
             Some(most) => Box::pin(self.place(cached, &app, &device, most)).await?,
             None => None,
         };
         let write = DeviceWrite { device, change: profile.change };
-        let put = self.index.index.register(&app, &write, now);
+        let index = &*self.index.index;
+        let put = match caller.registration {
+            // A device does not come back by itself if it was removed since its token was checked.
+            Some(registration) => index.renew(&app, &write, registration, now),
+            None => index.register(&app, &write, now),
+        };
         let put = self.index.ask(Subject::device(&app.id, &caller.client), put).await?;
-        let is_new = put.as_ref().is_ok_and(|(put, _)| put.is_new());
         if let Some(place) = place
-            && !is_new
+            && !put.as_ref().is_ok_and(|(put, _)| put.is_new())
         {
             place.give_back();
-        }
-        if is_new && caller.is_device {
-            // It was removed after its token was checked.
-            return Err(Box::pin(self.remove_again(&app, &caller.client)).await);
         }
         match put {
             Ok(put) => self.registered(&caller, write, put, warnings, now),
@@ -151,15 +151,7 @@ impl DeviceHandler {
                 self.logins.invalidate(&app.id);
                 Err(Rejection::SecretIllegal)
             }
-        }
-    }
-
-    /// Removes a device that must not have registered itself.
-    async fn remove_again(&self, app: &AppKey, client: &ClientId) -> Rejection {
-        let removal = self.index.index.remove_device(app, client);
-        match self.index.ask(Subject::device(&app.id, client), removal).await {
-            Ok(_) => Rejection::Unknown(DEVICE),
-            Err(unavailable) => unavailable,
+            Err(PutRefused::NotRegistered) => Err(Rejection::Unknown(DEVICE)),
         }
     }
 

@@ -92,7 +92,7 @@ impl DeviceHandler {
         JSON.check(head).map_err(Rejection::MediaType)?;
         let body = self.read_body(&caller, body).await?;
         let (app, declared) = (caller.app(), &caller.cached.app.attributes);
-        let how = (caller.is_device, head.is_strict());
+        let how = (caller.is_device(), head.is_strict());
         let Change { change, warnings } =
             checked(&body.bytes, Some(&caller.client), declared, how)?;
         let patched = self.index.index.patch_devices(&app, std::slice::from_ref(&change));

@@ -15,7 +15,6 @@ use crate::{
         push::{CheckOutcome, CheckedPush, PushHandler, ReadPush},
         size,
         unknown_topics::{self, names_topics},
-        user_devices::UserDevices,
     },
     message::Push,
     publisher::PushGroup,
@@ -107,9 +106,8 @@ impl PushHandler {
         memory: &mut Reservation,
     ) {
         let mut found = Reservation::empty(&caller.cached.memory, Purpose::Batch);
-        let users = lines.iter().flatten().flat_map(|line| &line.push.wanted.users);
-        let (index, app) = (&self.usage.index, caller.key());
-        let devices = UserDevices::of(index, &app, users, &mut found).await;
+        let asked = lines.iter().flatten().map(|line| &line.push.wanted);
+        let devices = self.user_devices(caller, asked, &mut found).await;
         for line in lines {
             if let Ok(read) = line
                 && let Err(refused) = self.add_devices(&mut read.push, &devices, memory)

@@ -201,3 +201,37 @@ fn a_sample_is_a_range_of_percent_and_is_never_ignored() {
     let told = problem(sampled(2, share(json!(0), json!(10))));
     assert!(told.starts_with("condition.sample must not be used with condition.type 2"), "{told}");
 }
+
+#[test]
+fn null_in_a_condition_reads_as_absent_and_takes_no_restriction_away_that_stands_beside_it() {
+    let wanted = |condition: Value| read(&with("condition", condition)).map(|push| push.wanted);
+    for (with_null, without) in [
+        (json!({"type": 1, "targeting": {"filter": null}}), json!({"type": 1, "targeting": {}})),
+        (
+            json!({"type": 1, "targeting": {"filter": null, "country": ["SG"]}, "sample": null}),
+            json!({"type": 1, "targeting": {"country": ["SG"]}}),
+        ),
+        (
+            json!({"type": 1, "targeting": {"filter": {"topic": "f1", "in": null}, "country": null}}),
+            json!({"type": 1, "targeting": {"filter": {"topic": "f1"}}}),
+        ),
+        (json!({"type": 0, "sample": null, "targeting": {"filter": null}}), json!({"type": 0})),
+        (
+            json!({"type": 2, "client_ids": ["a"], "user_ids": null, "sample": null}),
+            json!({"type": 2, "client_ids": ["a"]}),
+        ),
+    ] {
+        assert_eq!(wanted(with_null.clone()), wanted(without), "{with_null}");
+    }
+    for refused in [
+        json!({"type": 1, "targeting": null}),
+        json!({"type": 1, "targeting": {"filter": {}}}),
+        json!({"type": 1, "targeting": {"filter": {"not": null}}}),
+        json!({"type": 1, "targeting": {"filter": {"all": [null]}}}),
+        json!({"type": 1, "targeting": {"filter": {"attribute": "a-string", "in": null}}}),
+        json!({"type": 0, "sample": {"from": 0, "to": null, "seed": "s"}}),
+        json!({"type": 2, "client_ids": null, "user_ids": null}),
+    ] {
+        assert!(wanted(refused.clone()).is_err(), "{refused}");
+    }
+}

@@ -78,6 +78,16 @@ impl Devices for SimIndex {
         Ok(Ok((Put::Created, RegistrationEpoch::default())))
     }
 
+    async fn renew(
+        &self,
+        _: &AppKey,
+        _: &DeviceWrite,
+        registration: RegistrationEpoch,
+        _: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
+        Ok(Ok((Put::Updated, registration)))
+    }
+
     async fn device(&self, _: &AppKey, _: &ClientId) -> Result<Option<Device>, IndexError> {
         Ok(None)
     }

@@ -1,8 +1,9 @@
 //! Registrations that can be told apart: what a login belongs to, and what a provider's report is about.
 
-use push_index::{CarrierExtent, Index, Put};
+use push_index::{CarrierExtent, Index, Put, PutRefused};
 use push_model::{
     device::{Device, TargetFields, TransportKind},
+    profile::DeviceWrite,
     registration::{GoneDevice, RegistrationEpoch},
     targeting::Targeting,
     time::UnixMillis,
@@ -57,6 +58,33 @@ pub(crate) async fn an_epoch_lasts_from_the_first_registration_to_the_removal(in
             assert_eq!((put, epoch(index, transport).await), (Put::Created, after));
             assert_ne!(after, before);
         }
+    }
+}
+
+pub(crate) async fn a_registration_is_renewed_only_while_it_is_stored(index: &dyn Index) {
+    let renew = async |device: &Device, first| {
+        let write: DeviceWrite = device.clone().into();
+        index.renew(&key(), &write, first, later(5)).await.unwrap()
+    };
+    for transport in ["mqtt", "fcm"] {
+        let known = phone(transport, transport, "t");
+        let (_, first) = register(index, &known, NOW).await;
+        let mut changed = known.clone();
+        changed.token = Some("new".into());
+        changed.transport = TransportKind::Apns;
+        changed.profile.topics = vec!["f1".parse().unwrap()];
+        for again in [&known, &changed, &changed, &known] {
+            assert_eq!(renew(again, first).await, Ok((Put::Updated, first)));
+            let stored = index.device(&key(), &known.client_id).await.unwrap();
+            assert_eq!(stored.as_ref(), Some(again));
+        }
+        assert!(index.remove_device(&key(), &known.client_id).await.unwrap());
+        assert_eq!(renew(&known, first).await, Err(PutRefused::NotRegistered));
+        assert_eq!(index.device(&key(), &known.client_id).await.unwrap(), None);
+        // What its backend registered since stays as it is.
+        register(index, &known, NOW).await;
+        assert_eq!(renew(&changed, first).await, Err(PutRefused::NotRegistered));
+        assert_eq!(index.device(&key(), &known.client_id).await.unwrap(), Some(known));
     }
 }
 

@@ -77,15 +77,29 @@ impl SqliteIndex {
         Ok(self.database.read(read).await?)
     }
 
-    /// Registers devices in one transaction.
+    /// Registers devices in one transaction. With `only`, a device is written only while it is that registration.
     async fn put_some(
         &self,
         app: &AppKey,
         devices: Vec<(DeviceWrite, Stamp)>,
+        only: Option<RegistrationEpoch>,
     ) -> Result<Vec<Registered>, IndexError> {
         let (namespace, app, most) = (self.namespace(), app.clone(), self.bounds());
-        let put = move |sql: &Connection| register::put(sql, &namespace, &app, &devices, most);
+        let put =
+            move |sql: &Connection| register::put(sql, &namespace, &app, &devices, only, most);
         Ok(self.database.write(put).await?)
+    }
+
+    async fn put_one(
+        &self,
+        app: &AppKey,
+        device: &DeviceWrite,
+        only: Option<RegistrationEpoch>,
+        now: UnixMillis,
+    ) -> Result<Registered, IndexError> {
+        let registered = self.put_some(app, vec![(device.clone(), self.stamp(now))], only).await?;
+        let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
+        registered.into_iter().next().ok_or_else(none)
     }
 
     fn bounds(&self) -> Bounds {
@@ -107,7 +121,7 @@ impl SqliteIndex {
         for devices in devices.chunks(PUT_DEVICES) {
             let write =
                 |Registration { device, stamp }: &Registration| (device.clone().into(), *stamp);
-            results.extend(self.put_some(app, devices.iter().map(write).collect()).await?);
+            results.extend(self.put_some(app, devices.iter().map(write).collect(), None).await?);
         }
         Ok(results.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
     }
@@ -155,7 +169,7 @@ impl Devices for SqliteIndex {
         let mut results = Vec::with_capacity(devices.len());
         for devices in devices.chunks(PUT_DEVICES) {
             let of_now = devices.iter().map(|write| (write.clone(), self.stamp(now)));
-            results.extend(self.put_some(app, of_now.collect()).await?);
+            results.extend(self.put_some(app, of_now.collect(), None).await?);
         }
         Ok(results.into_iter().map(|answer| answer.map(|(put, _)| put)).collect())
     }
@@ -183,9 +197,17 @@ impl Devices for SqliteIndex {
         device: &DeviceWrite,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        let registered = self.put_some(app, vec![(device.clone(), self.stamp(now))]).await?;
-        let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
-        registered.into_iter().next().ok_or_else(none)
+        self.put_one(app, device, None, now).await
+    }
+
+    async fn renew(
+        &self,
+        app: &AppKey,
+        device: &DeviceWrite,
+        registration: RegistrationEpoch,
+        now: UnixMillis,
+    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
+        self.put_one(app, device, Some(registration), now).await
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {

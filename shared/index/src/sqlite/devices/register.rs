@@ -67,12 +67,13 @@ pub(super) struct Bounds {
 }
 
 /// Registers or changes devices of an app, the new ones with these stamps. The app need not have been created,
-/// but must not have been removed.
+/// but must not have been removed. With `only`, a device is written only while it is that registration.
 pub(super) fn put(
     sql: &Connection,
     namespace: &str,
     app: &AppKey,
     devices: &[(DeviceWrite, Stamp)],
+    only: Option<RegistrationEpoch>,
     most: Bounds,
 ) -> Result<Vec<Registered>, StoreError> {
     if generation(sql, namespace, &app.id)? != app.generation {
@@ -89,6 +90,10 @@ pub(super) fn put(
     let mut results = Vec::with_capacity(devices.len());
     for (DeviceWrite { device, change }, stamp) in devices {
         let before = find(sql, app, &device.client_id, Known::read)?;
+        if only.is_some_and(|only| before.as_ref().map(|known| known.epoch) != Some(only)) {
+            results.push(Err(PutRefused::NotRegistered));
+            continue;
+        }
         let (stored, absent) = writer.encode(device, change, before.as_ref())?;
         let result = if let Some(before) = before {
             update(sql, app, device, &stored, &before, stamp.renewed_at)?;

@@ -27,7 +27,12 @@ use std::{
     time::Duration,
 };
 
-use push_model::{app::AppKey, device::Device, profile::DeviceWrite, registration::Stamp};
+use push_model::{
+    app::AppKey,
+    device::Device,
+    profile::DeviceWrite,
+    registration::{RegistrationEpoch, Stamp},
+};
 use push_store::{
     IndexError,
     coalescer::{Coalescer, CoalescerLimits},
@@ -82,6 +87,8 @@ pub(super) struct NewDevice {
     /// The profile that it gets if it is new, and the number of topics that it does not get then.
     pub(super) fresh: (ProfileCodes, usize),
     pub(super) stamp: Stamp,
+    /// The registration that it must be, if it is written only while it is one.
+    pub(super) only: Option<RegistrationEpoch>,
 }
 
 /// The state that the codes of a registration depend on.
@@ -121,11 +128,13 @@ pub(in crate::redis) fn registrations(
 }
 
 impl RedisIndex {
-    /// Registers a few devices, each with this stamp if it is new; one answer for each.
+    /// Registers a few devices, each with this stamp if it is new; one answer for each. With `only`, a device is written
+    /// only while it is that registration.
     pub(in crate::redis::devices) async fn register_few(
         &self,
         app: &AppKey,
         devices: &[(DeviceWrite, Stamp)],
+        only: Option<RegistrationEpoch>,
     ) -> Result<Vec<Registered>, IndexError> {
         let (caller, mut within) = (Arc::new(Caller::new(0)), CACHED_FOR);
         for _ in 0..TRIES {
@@ -152,7 +161,8 @@ impl RedisIndex {
             let new = all.map(|(((write, stamp), (codes, attributes)), coded)| {
                 absent.push(Absent { attributes, ..coded.absent.clone() });
                 let fresh = coded.change.apply(Section::default());
-                NewDevice { device: write.device.clone(), codes, coded, fresh, stamp: *stamp }
+                let (device, stamp) = (write.device.clone(), *stamp);
+                NewDevice { device, codes, coded, fresh, stamp, only }
             });
             let registration = Registration {
                 app: app.clone(),

@@ -115,6 +115,7 @@ impl RedisIndex {
                     beyond: *beyond,
                     stamp: *stamp,
                     not_after,
+                    only: None,
                 }
             })
             .collect();
@@ -187,7 +188,7 @@ impl RedisIndex {
                 for some in numbers.chunks(COALESCED_DEVICES) {
                     let writes: Vec<_> =
                         some.iter().filter_map(|number| devices.get(*number)).cloned().collect();
-                    answers.extend(self.register_few(app, &writes).await?);
+                    answers.extend(self.register_few(app, &writes, None).await?);
                 }
                 Ok::<_, IndexError>(numbers.into_iter().zip(answers).collect::<Vec<_>>())
             });

@@ -1,8 +1,10 @@
 //! Changing the profiles of registered devices.
 //!
-//! A device is read, changed and written back if its record is still the one that was read; otherwise again.
+//! A device is read, changed and written back if its record is still the one that was read; otherwise again. The scripts
+//! that write may take Redis long, so they have the connection of long lists: registrations and the reads of pushes do not
+//! wait for them.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::future::join;
 use push_model::{
@@ -22,7 +24,7 @@ use super::{
 use crate::{
     Absent, PatchRefused,
     redis::{
-        RedisIndex,
+        Context, RedisIndex,
         devices::{
             find::{FoundDevice, find},
             profile::ProfileCodes,
@@ -92,6 +94,7 @@ impl RedisIndex {
             let of = |place: &usize| changes.get(*place);
             let named: Vec<_> = open.iter().filter_map(of).collect();
             self.quick.connect().await?;
+            self.bulk.connect().await?;
             let read_on = connections(&self.quick, &self.bulk);
             let dictionaries = self.dictionaries_within(app, within).await?;
             let not_after = dictionaries.last_check().clock.max(clock) + WRITE_WITHIN;
@@ -244,7 +247,8 @@ impl RedisIndex {
             Rewrite::of_profile((*shard, device.slot), &record, &after, not_after)
         };
         let rewrites: Vec<Rewrite> = written.iter().map(encode).collect::<Result<_, _>>()?;
-        let results = rewrite(&self.context, &self.keys, app, &rewrites).await;
+        let context = Context { link: Arc::clone(&self.bulk), ..self.context.clone() };
+        let results = rewrite(&context, &self.keys, app, &rewrites).await;
         let (mut former, mut is_late): (Vec<Pair<'_>>, bool) = (Vec::new(), false);
         for ((_, device), result) in written.iter().zip(results) {
             match result {

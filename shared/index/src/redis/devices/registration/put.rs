@@ -54,6 +54,8 @@ pub(super) struct PendingDevice<'a> {
     pub(super) stamp: Stamp,
     /// Until when its codes may be written, in seconds of the server's clock.
     pub(super) not_after: u64,
+    /// The registration that it must be, if it is written only while it is one.
+    pub(super) only: Option<RegistrationEpoch>,
 }
 
 /// Why devices were not written.

@@ -3,7 +3,7 @@
 //! As [`change`](super::change), it writes a device only if its slot still holds the record that was read. It may
 //! change everything: planes grow, topics get and lose members, and the carrier changes.
 
-use futures::future;
+use futures::{StreamExt as _, stream};
 use push_model::{
     app::AppKey,
     attributes::Attribute,
@@ -29,6 +29,10 @@ const CALL_DEVICES: usize = 32;
 /// A call with this many bytes of profiles, before and after, gets no further device. A topic has two of them, and costs up
 /// to 35 microseconds: as much as the change of a bitmap.
 const CALL_PROFILE_BYTES: usize = 1024;
+
+/// Script calls of one list that are in flight at the same time. They may take Redis long, and what comes after them on
+/// their connection waits for all of them.
+const REWRITES_IN_FLIGHT: usize = 4;
 
 /// A device as it is stored and as it is to be.
 pub(super) struct Rewrite {
@@ -114,12 +118,15 @@ pub(super) async fn rewrite(
     app: &AppKey,
     rewrites: &[Rewrite],
 ) -> Vec<Result<bool, PutFailure>> {
-    let calls =
-        in_calls(rewrites).map(async |devices| match call(context, keys, app, devices).await {
+    let calls = in_calls(rewrites).map(|devices| async move {
+        match call(context, keys, app, devices).await {
             Ok(written) => written.into_iter().map(Ok).collect::<Vec<_>>(),
             Err(failure) => devices.iter().map(|_| Err(failure.duplicate())).collect(),
-        });
-    future::join_all(calls).await.into_iter().flatten().collect()
+        }
+    });
+    let calls: Vec<_> = calls.collect();
+    let answers: Vec<_> = stream::iter(calls).buffered(REWRITES_IN_FLIGHT).collect().await;
+    answers.into_iter().flatten().collect()
 }
 
 /// Cuts devices into calls, each of one shard.

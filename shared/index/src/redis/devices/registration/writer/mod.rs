@@ -104,6 +104,7 @@ impl Writer {
                     beyond: new.fresh.1,
                     stamp: new.stamp,
                     not_after: registration.codes_from.not_after,
+                    only: new.only,
                 });
                 codes_from.push(registration.codes_from.clone());
                 callers.push(Weak::clone(&registration.caller));
@@ -218,7 +219,7 @@ impl Writer {
                     let put = Put::Updated.without(absent(stored.beyond, false));
                     Ok(Some(Ok((put, stored.epoch()))))
                 }
-                Ok(false) if stored.has_profile() => {
+                Ok(false) if stored.has_profile() || device.only.is_some() => {
                     round.again.push(device);
                     continue;
                 }
@@ -338,10 +339,10 @@ impl Writer {
                     );
                 }
                 // Left to the script of the shard, which says why it refuses.
-                Err(IndexError::Refused(_) | IndexError::Corrupt(_)) => {}
-                Err(error @ (IndexError::Unreachable(_) | IndexError::Unsure(_))) => {
-                    *state = Err(error);
-                }
+                Err(IndexError::Refused(_) | IndexError::Corrupt(_)) if device.only.is_none() => {}
+                // It may be the record of another client, and its own one may have been found.
+                Err(IndexError::Corrupt(_)) if !matches!(state, Ok(StoredState::Unknown)) => {}
+                Err(error) => *state = Err(error),
             }
             Ok(())
         });

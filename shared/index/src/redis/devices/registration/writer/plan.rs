@@ -6,7 +6,7 @@ use push_model::{ids::ClientId, registration::RegistrationEpoch};
 use push_store::IndexError;
 
 use super::{Round, StoredDevice};
-use crate::{Absent, Put, redis::devices::registration::put::PendingDevice};
+use crate::{Absent, Put, PutRefused, redis::devices::registration::put::PendingDevice};
 
 /// The stored state of a device before it registers.
 pub(super) enum StoredState {
@@ -16,6 +16,17 @@ pub(super) enum StoredState {
     Different(Box<StoredDevice>),
     /// No record, or none that can be read.
     Unknown,
+}
+
+impl StoredState {
+    /// The registration that is stored.
+    fn epoch(&self) -> Option<RegistrationEpoch> {
+        match self {
+            Self::Same(same) => Some(same.epoch),
+            Self::Different(stored) => Some(stored.epoch()),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// A device that is stored as it registers.
@@ -62,13 +73,17 @@ pub(super) fn plan<'a>(
         let outcome = match stored {
             Err(error) => Err(error),
             Ok(_) if !may_be_written(&device) => Ok(None),
+            Ok(state) if device.only.is_some_and(|only| state.epoch() != Some(only)) => {
+                Ok(Some(Err(PutRefused::NotRegistered)))
+            }
             Ok(StoredState::Same(StoredSame { epoch, user, beyond, .. })) if written != hash => {
                 if !user.is_empty() {
                     plan.kept.push((user, &device.device.client_id, number));
                 }
                 Ok(Some(Ok((Put::Updated.without(absent(beyond, false)), epoch))))
             }
-            Ok(StoredState::Different(stored)) if stored.has_profile() => {
+            // What is written only where a record is never goes to the script of the shard.
+            Ok(StoredState::Different(stored)) if stored.has_profile() || device.only.is_some() => {
                 if !stored.user.is_empty() && *stored.user == *stored.after.section().user() {
                     plan.kept.push((stored.user.clone(), &device.device.client_id, number));
                 }
@@ -102,13 +117,16 @@ pub(super) fn plan<'a>(
 /// The numbers of those devices that have to wait for another registration of the same client, because what they write
 /// depends on what that one leaves.
 fn later_rounds(looked: &[Looked<'_>]) -> HashSet<usize> {
-    let has_profile = |(device, stored): &Looked<'_>| match stored {
-        Ok(StoredState::Different(stored)) => stored.has_profile(),
-        Ok(StoredState::Same(same)) => same.has_profile,
-        Ok(StoredState::Unknown) | Err(_) => !device.profile.is_empty(),
+    let depends = |(device, stored): &Looked<'_>| {
+        device.only.is_some()
+            || match stored {
+                Ok(StoredState::Different(stored)) => stored.has_profile(),
+                Ok(StoredState::Same(same)) => same.has_profile,
+                Ok(StoredState::Unknown) | Err(_) => !device.profile.is_empty(),
+            }
     };
     let clients = looked.chunk_by(|(a, _), (b, _)| a.hash == b.hash);
-    let several = clients.filter(|same| same.len() > 1 && same.iter().any(has_profile));
+    let several = clients.filter(|same| same.len() > 1 && same.iter().any(depends));
     several.flat_map(|same| same.iter().skip(1).map(|(device, _)| device.number)).collect()
 }
 
