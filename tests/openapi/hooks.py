@@ -40,8 +40,8 @@ def filter_case(ctx, case):
     """Leaves out registrations whose `client_id` is not that of their path, and values of a targeting
     or a hint that have more bytes than characters allowed: JSON Schema counts characters only. So are
     subscriptions, whose JSON is in a string, and pictures: few texts of the form `uri` are URLs with a host.
-    Filters name attributes that the app declares, with values of their types. Cursors come from earlier answers,
-    and with strict handling a field that the schema leaves open is refused."""
+    Samples have two decimals, which `multipleOf` cannot say of floats. Cursors come from earlier answers, and with
+    strict handling a field that the schema leaves open is refused."""
     if "cursor" in (case.query or {}):
         return False
     if any(name.lower() == "prefer" for name in case.headers or {}):
@@ -57,9 +57,11 @@ def filter_case(ctx, case):
         effective = with_effect(case.body)
         if any(not it.is_valid(case.body) and it.is_valid(effective) for it in CONDITIONED):
             return False
-        targeting = case.body["condition"].get("targeting")
-        if isinstance(targeting, dict) and names_attribute(targeting.get("filter")):
+        sample = case.body["condition"].get("sample")
+        shares = [sample.get("from"), sample.get("to")] if isinstance(sample, dict) else []
+        if any(isinstance(share, float) and round(share, 2) != share for share in shares):
             return False
+        targeting = case.body["condition"].get("targeting")
         lists = targeting.values() if isinstance(targeting, dict) else []
         values = [value for each in lists if isinstance(each, list) for value in each]
         if any(isinstance(value, str) and is_longer_in_bytes(value) for value in values):
@@ -69,15 +71,6 @@ def filter_case(ctx, case):
             if isinstance(hint, str) and is_longer_in_bytes(hint, most):
                 return False
     return True
-
-
-def names_attribute(part):
-    """Tells whether a filter has a test of an attribute."""
-    if isinstance(part, list):
-        return any(names_attribute(each) for each in part)
-    return isinstance(part, dict) and (
-        "attribute" in part or any(names_attribute(part.get(name)) for name in ("all", "any", "not"))
-    )
 
 
 def with_effect(push):
