@@ -18,7 +18,7 @@ const BEYOND_SCHEMA: &[&str] = &[
     "not readable as HTTP",
     "different devices, at most",
     "different devices and users, at most",
-    "devices together, at most",
+    "devices together, which is the most",
     "declares no attribute",
     "of this attribute have no order",
     "must be a number, like",
