@@ -12,7 +12,6 @@
 
 use push_model::{
     app::App,
-    custom::Declarations,
     device::{CheckedDevice, Device, DeviceDraft},
     profile::Profile,
     registration::{Serial, Stamp},
@@ -129,13 +128,13 @@ pub(super) fn write_device(
     Ok(())
 }
 
-/// Reads the devices of a block of an app that declares these attributes; none if one of them is unreadable.
-pub(super) fn read_devices(block: &[u8], declared: &Declarations) -> Option<Vec<Registration>> {
+/// Reads the devices of a block; none if one of them is unreadable.
+pub(super) fn read_devices(block: &[u8]) -> Option<Vec<Registration>> {
     let block = str::from_utf8(block).ok()?;
-    block.lines().map(|line| read_device(line, declared)).collect()
+    block.lines().map(read_device).collect()
 }
 
-fn read_device(line: &str, declared: &Declarations) -> Option<Registration> {
+fn read_device(line: &str) -> Option<Registration> {
     let StampLine { registered_at, serial, renewed_at } = serde_json::from_str(line).ok()?;
     let serial = Serial::of(serial.into());
     let stamp = Stamp { registered_at, serial, renewed_at: renewed_at.unwrap_or(registered_at) };
@@ -143,7 +142,6 @@ fn read_device(line: &str, declared: &Declarations) -> Option<Registration> {
     let client_id = draft.client_id.take()?.parse().ok()?;
     let CheckedDevice { mut device, warnings } = draft.check(client_id).ok()?;
     device.profile = serde_json::from_str::<ProfileLine>(line).ok()?.profile;
-    device.profile.retain_declared(declared);
     let is_storable =
         registered_at.max(stamp.renewed_at).0 < LAST_TIME && device.profile.is_storable();
     (is_storable && warnings.is_empty()).then_some(Registration { device, stamp })

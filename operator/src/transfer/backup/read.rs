@@ -116,7 +116,7 @@ impl Backup {
         file.seek(SeekFrom::Start(offset)).with_context(changed)?;
         let mut checker = Checker { input: &mut *file, sum: Sha256::new(), offset: 0 };
         let (kind, content) = next_block(&mut checker).with_context(changed)?;
-        match read_devices(&content, &self.head.app.attributes) {
+        match read_devices(&content) {
             Some(devices) if kind == Kind::Devices && self.keys.hash_one(&content) == hash => {
                 Ok(devices)
             }
@@ -188,8 +188,8 @@ fn check_blocks(checker: &mut Checker<impl Read>, keys: &RandomState) -> io::Res
         let offset = checker.offset;
         match next_block(checker)? {
             (Kind::Devices, content) => {
-                let read = read_devices(&content, &head.app.attributes)
-                    .ok_or_else(|| damaged("a device is unreadable"))?;
+                let read =
+                    read_devices(&content).ok_or_else(|| damaged("a device is unreadable"))?;
                 devices += read.len() as u64;
                 read.iter().for_each(|one| hashes.add(&one.device.client_id));
                 blocks.push(Block { offset, hash: keys.hash_one(&content) });
