@@ -1,13 +1,16 @@
 //! People who watch the page "Now" of the console: signed in, each with a stream of events that is read and
 //! discarded, and that is asked for again when it ends, as a browser does.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::{Context as _, bail, ensure};
-use push_tests::{free_port, service::Program, stack::Stack};
+use push_tests::{eventually, free_port, service::Program, stack::Stack};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -15,6 +18,8 @@ use tokio::{
     task::JoinSet,
 };
 
+/// The longest wait for the first event of all viewers.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// The read buffer of a viewer, in bytes: more than one event.
 const BUFFER: usize = 64 * 1024;
 /// The end of a chunked answer.
@@ -41,7 +46,8 @@ impl Console {
         Ok(Self { program, address, cookie })
     }
 
-    /// Opens the page so many times. The viewers leave when the handle is dropped.
+    /// Opens the page so many times, and waits for as many events as there are viewers. They leave when the handle
+    /// is dropped.
     pub(crate) async fn watch(&self, count: usize) -> anyhow::Result<Viewers> {
         let Self { address, cookie, .. } = self;
         let request = format!(
@@ -52,7 +58,14 @@ impl Console {
             let stream = TcpStream::connect(address).await?;
             tasks.spawn(follow(stream, request.clone(), Arc::clone(&received)));
         }
-        Ok(Viewers { tasks, received, count: count as u64 })
+        let count = count as u64;
+        eventually("the viewers see the page", PATIENCE, async || {
+            let received = received.load(Ordering::Relaxed);
+            if received < count { Err(format!("{received} events")) } else { Ok(()) }
+        })
+        .await;
+        received.store(0, Ordering::Relaxed);
+        Ok(Viewers { tasks, received, count })
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use push_mqtt::MqttUrl;
 use push_tests::stack::APP;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{arrivals::Listener, isolation::BackgroundBroadcasts};
 use crate::{
@@ -26,6 +26,8 @@ const COUNTED: Duration = Duration::from_secs(40);
 const PACE: &str = "1000";
 /// Pushes are measured in shorter turns than elsewhere, and in so many times more of them.
 const TURNS: usize = 4;
+/// The shortest turn: each viewer gets a few events, of which there is one a second.
+const TURN: Duration = Duration::from_secs(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
@@ -34,6 +36,19 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let rows = vec![latency(env, loaded, &console).await?, requests(loaded, &console).await?];
     console.stop().await?;
     Ok(rows)
+}
+
+/// Measures so many pushes, and others until the turn is over.
+async fn turn(
+    listener: &mut Listener,
+    count: usize,
+    times: &mut Vec<Duration>,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < TURN {
+        times.extend(listener.arrivals(count).await?);
+    }
+    Ok(())
 }
 
 /// The tail of pushes to one device.
@@ -45,10 +60,10 @@ async fn latency(env: &Environment, loaded: &LoadedApp, console: &Console) -> an
     let (turns, count) = (env.sizes.rounds * TURNS, env.sizes.isolated);
     let (mut alone, mut watched) = (Vec::new(), Vec::new());
     for _ in 0..turns {
-        alone.extend(listener.arrivals(count).await?);
+        turn(&mut listener, count, &mut alone).await?;
         let viewers = console.watch(MANY).await?;
-        watched.extend(listener.arrivals(count).await?);
-        viewers.leave(1)?;
+        turn(&mut listener, count, &mut watched).await?;
+        viewers.leave(2)?;
     }
     background.stop().await?;
     workers.stop().await?;
@@ -79,9 +94,8 @@ async fn requests(loaded: &LoadedApp, console: &Console) -> anyhow::Result<Row> 
     workers.stop().await?;
     let mut counted = Vec::new();
     for count in [0, 1, MANY] {
-        let viewers = console.watch(count).await?;
         // The first look of a viewer is not among those that are counted.
-        sleep(Duration::from_secs(2)).await;
+        let viewers = console.watch(count).await?;
         let before = commands(&loaded.redis).await?;
         sleep(COUNTED).await;
         counted.push(commands(&loaded.redis).await? - before);
