@@ -23,7 +23,7 @@ pub fn registered(data_dir: &Path, app: &str, client: &str) -> RegistrationEpoch
             let index = SqliteIndex::open(&file, "push", SqliteIndexSettings::default()).await;
             let device = DeviceDraft::default().check(client).unwrap().device;
             let now = UnixMillis::now();
-            index.unwrap().register(&app, &device.into(), now).await.unwrap()
+            index.unwrap().register(&app, &device.into(), None, now).await.unwrap()
         })
     });
     registering.join().unwrap().unwrap().1

@@ -173,7 +173,8 @@ pub trait Devices: Send + Sync {
     ) -> Result<Vec<Result<Absent, PatchRefused>>, IndexError>;
 
     /// Registers or changes one device, and answers as which registration it is stored: the first one, if it
-    /// was there already.
+    /// was there already. With `only`, it is written only while it is that registration: one that was removed is never
+    /// registered again ([`PutRefused::NotRegistered`]).
     ///
     /// # Errors
     /// As [`Devices::write_devices`].
@@ -181,19 +182,7 @@ pub trait Devices: Send + Sync {
         &self,
         app: &AppKey,
         device: &DeviceWrite,
-        now: UnixMillis,
-    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError>;
-
-    /// As [`register`](Self::register), but only while the device is this registration: one that was removed is never
-    /// registered again ([`PutRefused::NotRegistered`]).
-    ///
-    /// # Errors
-    /// As [`Devices::write_devices`].
-    async fn renew(
-        &self,
-        app: &AppKey,
-        device: &DeviceWrite,
-        registration: RegistrationEpoch,
+        only: Option<RegistrationEpoch>,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError>;
 

@@ -131,12 +131,8 @@ impl DeviceHandler {
             None => None,
         };
         let write = DeviceWrite { device, change: profile.change };
-        let index = &*self.index.index;
-        let put = match caller.registration {
-            // A device does not come back by itself if it was removed since its token was checked.
-            Some(registration) => index.renew(&app, &write, registration, now),
-            None => index.register(&app, &write, now),
-        };
+        // A device does not come back by itself if it was removed since its token was checked.
+        let put = self.index.index.register(&app, &write, caller.registration, now);
         let put = self.index.ask(Subject::device(&app.id, &caller.client), put).await?;
         if let Some(place) = place
             && !put.as_ref().is_ok_and(|(put, _)| put.is_new())

@@ -73,19 +73,10 @@ impl Devices for SimIndex {
         &self,
         _: &AppKey,
         _: &DeviceWrite,
+        _: Option<RegistrationEpoch>,
         _: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
         Ok(Ok((Put::Created, RegistrationEpoch::default())))
-    }
-
-    async fn renew(
-        &self,
-        _: &AppKey,
-        _: &DeviceWrite,
-        registration: RegistrationEpoch,
-        _: UnixMillis,
-    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        Ok(Ok((Put::Updated, registration)))
     }
 
     async fn device(&self, _: &AppKey, _: &ClientId) -> Result<Option<Device>, IndexError> {

@@ -26,7 +26,7 @@ fn gone(device: &Device, since: UnixMillis) -> GoneDevice {
 }
 
 async fn register(index: &dyn Index, device: &Device, now: UnixMillis) -> (Put, RegistrationEpoch) {
-    index.register(&key(), &device.clone().into(), now).await.unwrap().unwrap()
+    index.register(&key(), &device.clone().into(), None, now).await.unwrap().unwrap()
 }
 
 async fn epoch(index: &dyn Index, id: &str) -> RegistrationEpoch {
@@ -64,7 +64,7 @@ pub(crate) async fn an_epoch_lasts_from_the_first_registration_to_the_removal(in
 pub(crate) async fn a_registration_is_renewed_only_while_it_is_stored(index: &dyn Index) {
     let renew = async |device: &Device, first| {
         let write: DeviceWrite = device.clone().into();
-        index.renew(&key(), &write, first, later(5)).await.unwrap()
+        index.register(&key(), &write, Some(first), later(5)).await.unwrap()
     };
     for transport in ["mqtt", "fcm"] {
         let known = phone(transport, transport, "t");

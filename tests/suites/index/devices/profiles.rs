@@ -92,7 +92,7 @@ pub(crate) async fn what_a_registration_does_not_name_stays(index: &dyn Index) {
     // By a list, alone, and with other fields than before.
     let changed = device("c", &[("country", "SG"), ("transport", "discard"), ("token", "t")]);
     index.write_devices(&key(), &[silent(&with("c", Profile::default()))], NOW).await.unwrap();
-    index.register(&key(), &silent(&changed), NOW).await.unwrap().unwrap();
+    index.register(&key(), &silent(&changed), None, NOW).await.unwrap().unwrap();
     let found = index.device(&key(), &client("c")).await.unwrap();
     assert_eq!(found, Some(Device { profile: whole, ..changed.clone() }));
 
@@ -109,7 +109,7 @@ pub(crate) async fn what_a_registration_does_not_name_stays(index: &dyn Index) {
     assert_eq!(stored(index, "c").await, Profile::default());
     put(index, &[with("c", profile(&[(PLAN, "pro")], &["f1"], Some("anna")))]).await;
     assert!(index.remove_device(&key(), &client("c")).await.unwrap());
-    index.register(&key(), &silent(&changed), NOW).await.unwrap().unwrap();
+    index.register(&key(), &silent(&changed), None, NOW).await.unwrap().unwrap();
     assert_eq!(stored(index, "c").await, Profile::default(), "it is another device");
     assert_eq!(devices_of(index, "anna").await, [""; 0]);
     for leaf in [in_custom(PLAN, &["pro"]), in_topic("f1")] {
@@ -312,7 +312,7 @@ pub(crate) async fn changes_that_come_together_lose_nothing_of_each_other(index:
     let phone = join_all((0..60).map(|n: usize| async move {
         let model = format!("m{n}");
         let registered = device("c", &[("model", &model)]);
-        index.register(&key(), &silent(&registered), NOW).await.unwrap().unwrap();
+        index.register(&key(), &silent(&registered), None, NOW).await.unwrap().unwrap();
     }));
     join(backend, phone).await;
     let ids = (0..60).step_by(3).map(|n: u16| (CustomId(n + 1), Arc::from("x"))).collect();

@@ -193,7 +193,7 @@ async fn a_device_that_a_fail_over_took_from_its_user_comes_back_with_its_next_r
     let (index, namespace, mut redis) = begin().await;
     let user: UserId = "u".parse().unwrap();
     let write = DeviceWrite::from(with_profile("c", "", &[], "u"));
-    index.register(&key(), &write, NOW).await.unwrap().unwrap();
+    index.register(&key(), &write, None, NOW).await.unwrap().unwrap();
     let lists: Vec<String> = ask(&mut redis, &["KEYS", &format!("{namespace}:{{app/u*}}")]).await;
     let [list] = &*lists else { panic!("{lists:?}") };
     let devices = async || {
@@ -209,7 +209,7 @@ async fn a_device_that_a_fail_over_took_from_its_user_comes_back_with_its_next_r
     for write in [&write, &silent, &moved] {
         ask::<u8>(&mut redis, &["DEL", list]).await;
         assert!(devices().await.is_empty());
-        index.register(&key(), write, NOW).await.unwrap().unwrap();
+        index.register(&key(), write, None, NOW).await.unwrap().unwrap();
         assert_eq!(devices().await, [client("c")]);
     }
     // The list alone makes no device one of the user's.
@@ -256,8 +256,8 @@ async fn a_device_that_a_fail_over_took_from_its_user_comes_back_although_he_has
         assert!(put.unwrap().absent().is_empty());
     }
     let silent = DeviceWrite { device: of(0), change: ProfileChange::default() };
-    index.register(&key(), &silent, NOW).await.unwrap().unwrap();
-    index.register(&key(), &of(1).into(), NOW).await.unwrap().unwrap();
+    index.register(&key(), &silent, None, NOW).await.unwrap().unwrap();
+    index.register(&key(), &of(1).into(), None, NOW).await.unwrap().unwrap();
     let devices =
         async || index.user_devices(&key(), &["u".parse().unwrap()]).await.unwrap().remove(0);
     assert_eq!(devices().await.len(), 102);

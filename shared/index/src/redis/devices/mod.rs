@@ -53,19 +53,6 @@ use crate::{
 const REMOVALS_AT_ONCE: usize = 32;
 
 impl RedisIndex {
-    async fn register_one(
-        &self,
-        app: &AppKey,
-        device: &DeviceWrite,
-        only: Option<RegistrationEpoch>,
-        now: UnixMillis,
-    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        let stamped = [(device.clone(), Stamp::new(now, self.serials.next()))];
-        let registered = self.register_few(app, &stamped, only).await?;
-        let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
-        registered.into_iter().next().ok_or_else(none)
-    }
-
     /// Removes a device, if its record names this user.
     pub(super) async fn remove_of_user(
         &self,
@@ -153,19 +140,13 @@ impl Devices for RedisIndex {
         &self,
         app: &AppKey,
         device: &DeviceWrite,
+        only: Option<RegistrationEpoch>,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        self.register_one(app, device, None, now).await
-    }
-
-    async fn renew(
-        &self,
-        app: &AppKey,
-        device: &DeviceWrite,
-        registration: RegistrationEpoch,
-        now: UnixMillis,
-    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        self.register_one(app, device, Some(registration), now).await
+        let stamped = [(device.clone(), Stamp::new(now, self.serials.next()))];
+        let registered = self.register_few(app, &stamped, only).await?;
+        let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
+        registered.into_iter().next().ok_or_else(none)
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {

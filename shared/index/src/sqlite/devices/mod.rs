@@ -90,18 +90,6 @@ impl SqliteIndex {
         Ok(self.database.write(put).await?)
     }
 
-    async fn put_one(
-        &self,
-        app: &AppKey,
-        device: &DeviceWrite,
-        only: Option<RegistrationEpoch>,
-        now: UnixMillis,
-    ) -> Result<Registered, IndexError> {
-        let registered = self.put_some(app, vec![(device.clone(), self.stamp(now))], only).await?;
-        let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
-        registered.into_iter().next().ok_or_else(none)
-    }
-
     fn bounds(&self) -> Bounds {
         Bounds { slots: self.most_slots, topics: self.most_topics.load(Ordering::Relaxed) }
     }
@@ -195,19 +183,12 @@ impl Devices for SqliteIndex {
         &self,
         app: &AppKey,
         device: &DeviceWrite,
+        only: Option<RegistrationEpoch>,
         now: UnixMillis,
     ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        self.put_one(app, device, None, now).await
-    }
-
-    async fn renew(
-        &self,
-        app: &AppKey,
-        device: &DeviceWrite,
-        registration: RegistrationEpoch,
-        now: UnixMillis,
-    ) -> Result<Result<(Put, RegistrationEpoch), PutRefused>, IndexError> {
-        self.put_one(app, device, Some(registration), now).await
+        let registered = self.put_some(app, vec![(device.clone(), self.stamp(now))], only).await?;
+        let none = || IndexError::Corrupt("a registration's answer is empty".to_owned());
+        registered.into_iter().next().ok_or_else(none)
     }
 
     async fn device(&self, app: &AppKey, client: &ClientId) -> Result<Option<Device>, IndexError> {

@@ -101,7 +101,7 @@ async fn a_profile_that_cannot_be_read_keeps_no_other_device_and_can_be_replaced
     index.sweep(&key(), SweepStep::Now).await.unwrap();
     assert_eq!(index.device(&key(), &clients[1]).await.unwrap().as_ref(), Some(&devices[1]));
     let write = DeviceWrite { device: device("a", &[]), change: ProfileChange::default() };
-    assert_eq!(index.register(&key(), &write, T0).await.unwrap().unwrap().0, Put::Updated);
+    assert_eq!(index.register(&key(), &write, None, T0).await.unwrap().unwrap().0, Put::Updated);
     index.put_devices(&key(), &devices, T0).await.unwrap();
     assert_eq!(index.device(&key(), &clients[0]).await.unwrap().as_ref(), Some(&devices[0]));
     let found = index.user_devices(&key(), &["anna".parse().unwrap()]).await.unwrap();

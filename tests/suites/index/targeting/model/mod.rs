@@ -115,7 +115,7 @@ async fn run(index: &dyn Index, app: &AppKey, model: &mut Model, action: &Action
             let expected: Vec<_> =
                 writes.iter().map(|write| Ok(model.write(write, *now))).collect();
             if let [write] = &**writes {
-                let put = index.register(app, write, *now).await.unwrap().map(|(put, _)| put);
+                let put = index.register(app, write, None, *now).await.unwrap().map(|(put, _)| put);
                 assert_eq!([put], *expected, "{at}");
             } else {
                 assert_eq!(index.write_devices(app, writes, *now).await.unwrap(), expected, "{at}");

@@ -39,9 +39,7 @@ impl RedisIndex {
         }
         byte_planes(self.bulk.read_all(pipe.atomic()).await?, in_segment, segments)
     }
-}
 
-impl RedisIndex {
     /// Marks in the columns of topics those slots of a segment whose device has one of these topics, which are lost.
     pub(super) async fn mark_lost_topics(
         &self,
