@@ -8,11 +8,14 @@ use tokio::time::{sleep, timeout};
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// Longest time between two checks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// Longest time of a check. One that asks a program of a server, such as rabbitmqctl, takes half a
+/// minute on a busy machine, and says nothing until it is done.
+const LONGEST_CHECK: Duration = Duration::from_secs(60);
 
 /// Checks `condition` until it holds, and returns its value.
 ///
-/// As long as it does not hold, the condition returns the state seen (`Err`). A check that takes
-/// longer than the time left is cancelled.
+/// As long as it does not hold, the condition returns the state seen (`Err`). No check begins after the
+/// deadline; one that began before may end after it, and is cancelled after [`LONGEST_CHECK`].
 pub async fn eventually<T>(
     what: &str,
     deadline: Duration,
@@ -22,8 +25,7 @@ pub async fn eventually<T>(
     let mut pause = FIRST_PAUSE;
     let mut last = "nothing yet: the first check did not finish".to_owned();
     loop {
-        let left = deadline.saturating_sub(started.elapsed());
-        match timeout(left, condition()).await {
+        match timeout(LONGEST_CHECK.max(deadline), condition()).await {
             Ok(Ok(value)) => return value,
             Ok(Err(seen)) => last = seen,
             Err(_) => {}

@@ -14,7 +14,8 @@
 //!   posted before Mosquitto was back, and not seen closed [`HANDED_ON`] before it was killed. The
 //!   figures say how many needed this excuse.
 //! - Devices that are counted as unrecorded, if the index lost writes about the message, or if a fault lasted
-//!   until an open entry is written off: how long RabbitMQ is away depends on the machine.
+//!   until an open entry is written off: how long RabbitMQ is away depends on the machine. In the second case
+//!   they are listeners without the message too.
 //! - An entry that is open or gone, if the index lost writes about a push to named devices. Its
 //!   queue message may be settled, so nothing would close the entry; the report that it would get
 //!   half an hour after its expiry is judged in its place. Every device must still be counted.
@@ -157,6 +158,13 @@ fn finding(run: &Run, history: &History, number: u32, record: &Record, look: &Lo
         repeats: repeats.clone().sum(),
         most_repeats: repeats.max().unwrap_or_default(),
     };
+    let late = seen.may_be_written_off();
+    let lost_write_offs = match &counts {
+        // One with a short time to live may have been written off, and that write lost.
+        _ if end_unrecorded && push.is_brief() => meant,
+        Some(counts) if late => counts.failed("unrecorded"),
+        _ => 0,
+    };
     let failed = counts.as_ref();
     let failed = failed.and_then(|c| seen.without_reason(c, expected.unknown, end_unrecorded));
     let message = Message {
@@ -165,10 +173,9 @@ fn finding(run: &Run, history: &History, number: u32, record: &Record, look: &Lo
         unseen: expected.targeted - expected.unknown - meant,
         unknown: expected.unknown,
         expired: seen.may_have_expired(lost_writes),
-        unrecorded: lost_writes || seen.may_be_written_off(),
+        unrecorded: lost_writes || late,
         lost_writes_late: end_unrecorded,
-        // A message with a short time to live may have been written off, and that write lost.
-        lost_write_offs: if end_unrecorded && push.is_brief() { meant } else { 0 },
+        lost_write_offs,
         devices,
         counts,
         ..Message::default()

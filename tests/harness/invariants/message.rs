@@ -59,7 +59,8 @@ pub struct Message {
     pub unrecorded: bool,
     /// The index lost some of its writes when no queue message was left that could restore them.
     pub lost_writes_late: bool,
-    /// Devices that lost writes had counted as expired or recalled.
+    /// Devices that had expired or were recalled and are not counted so: the index lost that, or the
+    /// entry was written off before.
     pub lost_write_offs: u64,
 }
 
