@@ -343,15 +343,13 @@ fn shared_page(
 }
 
 fn entry_list(stripe: &str, list: EntryList, AppTag(tag): AppTag) -> String {
-    let mut key = match list {
-        EntryList::Pages(span) => format!("{stripe}:n{}.", span.index()),
-        EntryList::Named => format!("{stripe}:n."),
-        EntryList::Broadcasts => format!("{stripe}:a."),
-    };
-    for byte in tag {
-        key.push_str(&format!("{byte:02x}"));
+    let [a, b, c, d, e, f] = tag;
+    let tag = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    match list {
+        EntryList::Pages(span) => format!("{stripe}:n{}.{tag:012x}", span.index()),
+        EntryList::Named => format!("{stripe}:n.{tag:012x}"),
+        EntryList::Broadcasts => format!("{stripe}:a.{tag:012x}"),
     }
-    key
 }
 
 fn expanded_entry(stripe: &str, message: &MessageId, field: PageField) -> String {
