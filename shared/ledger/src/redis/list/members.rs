@@ -4,9 +4,9 @@
 //! first [`FIRST_MEMBERS`] are read of every list, and more only of lists whose further members can be among
 //! the newest.
 //!
-//! Most apps have lists of one or two kinds. To look for a list takes Redis a tenth of the time that it takes
-//! to read it, so a single server is first asked which kinds there are. In a cluster that would take as many
-//! requests as reading the lists.
+//! Most apps have lists of one or two kinds in all stripes, and a few of the others. To look for a list takes
+//! Redis a tenth of the time that it takes to read it, so a single server is first asked where there are
+//! lists. In a cluster that would take as many requests as reading them.
 
 use push_model::{ids::AppTag, ledger::ListPlace};
 use push_store::{
@@ -30,6 +30,9 @@ const FIRST_MEMBERS: usize = 3;
 
 /// Members that are read each time of a list that has more.
 const MORE_MEMBERS: usize = 16;
+
+/// Lists of one kind that are looked for together.
+const NEIGHBOURS: usize = 32;
 
 /// The bound of the members of a list that may lead to entries older than a place, as a command has it.
 fn below(list: EntryList, before: Option<&ListPlace>) -> Vec<u8> {
@@ -61,36 +64,35 @@ impl RedisLedger {
         app: AppTag,
         before: Option<&ListPlace>,
     ) -> Result<Vec<ListRead>, IndexError> {
-        let mut kinds: Vec<EntryList> = EntryList::all().collect();
+        let of_kind = |kind| STRIPES.map(move |stripe| ListRead::unread(stripe, kind));
+        let mut lists: Vec<_> = EntryList::all().flat_map(of_kind).collect();
         if !self.bulk.is_cluster() {
-            kinds = self.kinds_there(app, kinds).await?;
+            lists = self.with_neighbours_there(app, lists).await?;
         }
-        let stripes = STRIPES.flat_map(|stripe| kinds.iter().map(move |kind| (stripe, *kind)));
-        let mut lists: Vec<_> =
-            stripes.map(|(stripe, kind)| ListRead::unread(stripe, kind)).collect();
         self.read_on(app, before, lists.iter_mut().collect(), FIRST_MEMBERS).await?;
         lists.retain(|list| !list.members.is_empty());
         Ok(lists)
     }
 
-    /// Returns those kinds of which an app has lists at a single server.
-    async fn kinds_there(
+    /// Leaves out lists of which a single server has none of the same [`NEIGHBOURS`].
+    async fn with_neighbours_there(
         &self,
         app: AppTag,
-        kinds: Vec<EntryList>,
-    ) -> Result<Vec<EntryList>, IndexError> {
-        let mut ask = Pipeline::with_capacity(kinds.len());
-        for kind in &kinds {
-            let keys = STRIPES.map(|stripe| self.keys.stripe(stripe).entry_list(*kind, app));
-            ask.cmd("EXISTS").arg(keys.collect::<Vec<_>>());
+        lists: Vec<ListRead>,
+    ) -> Result<Vec<ListRead>, IndexError> {
+        let mut ask = Pipeline::new();
+        for neighbours in lists.chunks(NEIGHBOURS) {
+            let key = |read: &ListRead| self.keys.stripe(read.stripe).entry_list(read.list, app);
+            ask.cmd("EXISTS").arg(neighbours.iter().map(key).collect::<Vec<_>>());
         }
-        let mut there = Vec::new();
-        for (kind, count) in kinds.into_iter().zip(self.bulk.read_all(&ask).await?) {
-            if reply::number(count)? != Some(0) {
-                there.push(kind);
-            }
+        let mut are_there = Vec::new();
+        for count in self.bulk.read_all(&ask).await? {
+            are_there.push(reply::number(count)? != Some(0));
         }
-        Ok(there)
+        let numbered = lists.into_iter().enumerate();
+        let there =
+            numbered.filter(|(number, _)| are_there.get(number / NEIGHBOURS) == Some(&true));
+        Ok(there.map(|(_, list)| list).collect())
     }
 
     /// Reads more of the lists, until the newest `wanted` elements are known or there are no more.

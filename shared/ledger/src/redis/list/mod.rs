@@ -39,7 +39,7 @@ const FIRST_ELEMENTS: usize = 16;
 const ELEMENTS_OF_STEP: usize = 64;
 
 /// The most members of which a page reads the entries.
-const MOST_ELEMENTS: usize = 256;
+const MOST_ELEMENTS: usize = 128;
 
 #[async_trait]
 impl EntryLists for RedisLedger {
