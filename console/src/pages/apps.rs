@@ -85,14 +85,13 @@ fn limit(limit: Option<std::num::NonZeroU32>) -> String {
 
 /// The use of a quota, and its limit.
 fn quota(used: Option<u64>, quota: AppQuota) -> Markup {
-    html! {
-        @match used { Some(used) => (number(used)), None => "not counted" }
-        @match quota {
-            AppQuota::AtMost(most) => " of " (number(most.get().into())),
-            AppQuota::None => span class="hint" { ", no limit" },
-            AppQuota::Default => span class="hint" { ", default limit" },
-        }
-    }
+    let used = used.map_or_else(|| "not counted".to_owned(), number);
+    let limit = match quota {
+        AppQuota::AtMost(most) => return html! { (used) " of " (number(most.get().into())) },
+        AppQuota::None => ", no limit",
+        AppQuota::Default => ", default limit",
+    };
+    html! { (used) span class="hint" { (limit) } }
 }
 
 /// One app. What its forms do, they do to this app, and not to a later one of its name. Its devices in figures are
@@ -101,7 +100,7 @@ pub(crate) fn one(
     app: &AppKey,
     details: &AppDetails,
     accounts: &[AccountView],
-    counted: Option<&Counted>,
+    counts: Option<&Counted>,
     may: May,
     now: UnixMillis,
 ) -> Markup {
@@ -161,8 +160,8 @@ pub(crate) fn one(
         }
         section class="card" aria-labelledby="devices" {
             h2 id="devices" { "Devices" }
-            @match counted {
-                Some(counted) => (device_counts(counted)),
+            @match counts {
+                Some(counts) => (device_counts(counts)),
                 None => div hx-get={ (path) "/device-counts" } hx-trigger="load" aria-live="polite" {
                     p class="empty" { a href={ (path) "?counted=yes#devices" } { "Count them by transport and country" } }
                 },
