@@ -1,6 +1,6 @@
 //! Tallies: an app's devices by transport and by the values of an attribute.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use push_index::{Index, tally_devices};
 use push_model::{app::AppKey, attributes::Attribute, device::TransportKind};
@@ -24,7 +24,7 @@ pub(crate) async fn an_apps_devices_are_tallied_by_transport_and_by_value(index:
     assert_eq!(models.by_transport, by_transport.into());
     let of_each =
         (0..400).filter(|model| model % 5 > 0).map(|n| (Some(format!("m{n}").into()), 50));
-    let mut expected: HashMap<_, _> = of_each.chain([(None, 4_000)]).collect();
+    let mut expected: HashMap<Option<Arc<str>>, u64> = of_each.chain([(None, 4_000)]).collect();
     assert_eq!(models.by_value, expected);
     let countries = tally(Attribute::Country).await;
     assert_eq!(countries.by_transport, by_transport.into());
@@ -35,7 +35,7 @@ pub(crate) async fn an_apps_devices_are_tallied_by_transport_and_by_value(index:
     for device in devices.iter().skip(399).step_by(400) {
         assert!(index.remove_device(&key(), &device.client_id).await.unwrap());
     }
-    expected.remove(&Some("m399".into()));
+    expected.retain(|model, _| model.as_deref() != Some("m399"));
     assert_eq!(tally(Attribute::Model).await.by_value, expected);
     let removed = AppKey { generation: 9, ..key() };
     let of_removed = tally_devices(index, &removed, Attribute::Model).await.unwrap();
