@@ -5,12 +5,16 @@ use std::sync::Arc;
 use push_boot::{engines::Stores, health::Health};
 use push_credentials::SealFile;
 use push_index::Index;
-use push_model::{ledger::Retention, time::UnixMillis};
-use push_operator::app::trial::Providers;
+use push_ingest::LocalPushes;
+use push_model::{app::AppKey, ledger::Retention, time::UnixMillis};
+use push_operator::{
+    app::trial::Providers,
+    device::{self, DeviceCounts},
+};
 use push_queue::Queue;
 use tokio::sync::Mutex;
 
-use crate::access::Access;
+use crate::access::{Access, Refused};
 
 /// What a program hands to the admin API.
 #[derive(Debug)]
@@ -38,19 +42,27 @@ pub struct Core {
     pub parts: Parts,
     /// The keys, and who may do what with them.
     pub access: Access,
+    /// Pushes from within this program, and counts of devices.
+    pub(crate) pushes: LocalPushes,
     /// The turn to read the dead letters.
     pub(crate) dead_letters: Mutex<()>,
 }
 
 impl Core {
-    pub(crate) fn new(parts: Parts, clock: fn() -> UnixMillis) -> Self {
+    pub(crate) fn new(parts: Parts, pushes: LocalPushes, clock: fn() -> UnixMillis) -> Self {
         let access = Access::new(parts.program, Arc::clone(&parts.stores.index), clock);
-        Self { parts, access, dead_letters: Mutex::new(()) }
+        Self { parts, access, pushes, dead_letters: Mutex::new(()) }
     }
 
     /// The index.
     pub fn index(&self) -> &dyn Index {
         &*self.parts.stores.index
+    }
+
+    /// Counts the devices of an app, under the bounds of audiences.
+    pub(crate) async fn device_counts(&self, app: &AppKey) -> Result<DeviceCounts, Refused> {
+        let counted = self.pushes.count(app, device::counts(self.index(), app)).await;
+        Ok(counted.map_err(Refused::NotNow)??)
     }
 
     /// The queue.

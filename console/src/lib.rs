@@ -98,8 +98,8 @@ impl Console {
             let websockets = mqtt.websockets.take();
             mqtt.websockets = websockets.map(|of| of.with_origin(public.origin()));
         }
+        let pushes = LocalPushes::new(pages.ingest, Arc::clone(&queue), stores.clone());
         let desk = Desk {
-            pushes: LocalPushes::new(pages.ingest, Arc::clone(&queue), stores.clone()),
             sampler: Sampler::new(stores, queue),
             sessions: Sessions::default(),
             sent: Mutex::default(),
@@ -108,7 +108,7 @@ impl Console {
             mqtt,
             server: pages.ingest_url,
             names,
-            core: Arc::new(Core::new(parts, UnixMillis::now)),
+            core: Arc::new(Core::new(parts, pushes, UnixMillis::now)),
         };
         Ok(Self { listener, desk: Arc::new(desk) })
     }
@@ -149,9 +149,9 @@ impl Console {
             () = server::serve(listener, router, core, shutdown) => {}
             () = end_streams => {}
             () = desk.sampler.keep_looking() => {}
-            () = desk.pushes.keep_counts() => {}
+            () = desk.core.pushes.keep_counts() => {}
         }
-        desk.pushes.finish(Instant::now() + PUBLISH_DEADLINE).await;
+        desk.core.pushes.finish(Instant::now() + PUBLISH_DEADLINE).await;
         Ok(())
     }
 }

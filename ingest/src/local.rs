@@ -82,6 +82,19 @@ impl LocalPushes {
         answer.result.filter(|_| head.status().is_success()).ok_or(answer.message)
     }
 
+    /// Makes another count of an app's devices under the bounds of audiences: one of each app and two of all at a time,
+    /// each for 10 s at most.
+    ///
+    /// # Errors
+    /// The text of the refusal if too much is counted now, or the time is over.
+    pub async fn count<T>(
+        &self,
+        app: &AppKey,
+        count: impl Future<Output = T>,
+    ) -> Result<T, String> {
+        self.handlers.count_other(app, count).await.map_err(|refused| refused.message())
+    }
+
     /// Keeps the counts of messages that quotas need. Runs until it is dropped.
     pub async fn keep_counts(&self) {
         let usage = &self.handlers.usage;

@@ -99,6 +99,7 @@ for (const width of [320, 1440]) {
       const answer = await page.goto(origin + path);
       check(answer.status() === 200, `${path} is answered ${answer.status()}`);
       if (name === "compose") await page.locator("#preview strong:has-text('device')").first().waitFor();
+      if (name === "app") await page.locator("h3:has-text('By country')").waitFor();
       await page.screenshot({ path: join(pictures, `${name}-${width}-${colorScheme}.png`), fullPage: true });
       const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       check(overflow <= 0, `${name} at ${width} px is ${overflow} px too wide`);
@@ -151,6 +152,9 @@ for (const [name, path] of paths) {
   await plainPage.goto(origin + path);
   check((await plainPage.locator("h1").count()) > 0, `${name} has no heading without JavaScript`);
 }
+await plainPage.goto(`${origin}/apps/${app}`);
+await plainPage.click("a:has-text('Count them')");
+check((await plainPage.locator("#devices ~ .grid .funnel").count()) === 2, "devices are not counted without JavaScript");
 
 await browser.close();
 for (const text of new Set(wrong)) console.log(`WRONG: ${text}`);

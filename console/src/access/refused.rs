@@ -53,6 +53,8 @@ pub enum Refused {
     NotSetUp(&'static str),
     /// Too many requests are in work.
     Busy,
+    /// Another try can help, for this reason.
+    NotNow(String),
     /// The work takes too long, and goes on.
     Late,
     /// A fault of the program.
@@ -83,7 +85,7 @@ impl Refused {
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyCut | Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NotSetUp(_) => StatusCode::CONFLICT,
-            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy | Self::NotNow(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Late => StatusCode::GATEWAY_TIMEOUT,
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
             Self::UseCase(error) => match FailureKind::of(error) {
@@ -129,7 +131,7 @@ impl Refused {
             Self::TooLarge(most) => format!("the body has more than {most} bytes"),
             Self::BodyTimeout => "the body did not arrive in time".to_owned(),
             Self::BodyCut => "the body ended too early".to_owned(),
-            Self::Invalid(wrong) => wrong.clone(),
+            Self::Invalid(why) | Self::NotNow(why) => why.clone(),
             Self::NotSetUp(what) => (*what).to_owned(),
             Self::Busy => "try again: too many requests are in work".to_owned(),
             Self::Late => {

@@ -8,7 +8,9 @@ use push_model::{
     device::{DeviceDraft, ProfileDraft},
     ids::{AppId, ClientId},
 };
-use push_operator::device::{self, DevicePage, DeviceRemoved, DeviceStored, DeviceView, GonePage};
+use push_operator::device::{
+    self, DeviceCounts, DevicePage, DeviceRemoved, DeviceStored, DeviceView, GonePage,
+};
 use serde::Serialize;
 
 use super::{
@@ -39,6 +41,14 @@ pub(super) async fn list(
     let mut found = device::list(core.index(), &app_id, page.limit()?, page.cursor()).await?;
     found.devices = found.devices.into_iter().map(|device| shown_to(&caller, device)).collect();
     Ok(Answer(found))
+}
+
+pub(super) async fn counts(
+    State(core): State<Arc<Core>>,
+    Named(app_id): Named<AppId>,
+) -> Result<DeviceCounts> {
+    let app = device::find_app(core.index(), &app_id).await?;
+    Ok(Answer(core.device_counts(&app).await?))
 }
 
 pub(super) async fn show(

@@ -89,6 +89,7 @@ const ONE_ATTRIBUTE: &str = "/v1/admin/apps/{app_id}/attributes/{name}";
 const ONE_USER: &str = "/v1/admin/apps/{app_id}/users/{user_id}";
 const DEVICES: &str = "/v1/admin/apps/{app_id}/devices";
 const ONE_DEVICE: &str = "/v1/admin/apps/{app_id}/devices/{client_id}";
+const DEVICE_COUNTS: &str = "/v1/admin/apps/{app_id}/device-counts";
 const GONE: &str = "/v1/admin/apps/{app_id}/gone-devices";
 const MESSAGES: &str = "/v1/admin/apps/{app_id}/messages";
 const ONE_MESSAGE: &str = "/v1/admin/apps/{app_id}/messages/{message_id}";
@@ -147,6 +148,7 @@ fn of_apps() -> Vec<Route> {
         Route::new(PUT, ONE_DEVICE, Operator, App, devices::put),
         Route::new(PATCH, ONE_DEVICE, Operator, App, devices::patch),
         Route::new(DELETE, ONE_DEVICE, Operator, App, devices::remove),
+        Route::new(GET, DEVICE_COUNTS, Viewer, App, devices::counts),
         Route::new(GET, GONE, Viewer, App, devices::gone),
         Route::new(GET, MESSAGES, Viewer, App, messages::list),
         Route::new(GET, ONE_MESSAGE, Viewer, App, messages::show),

@@ -1,13 +1,21 @@
-//! Apps: the list, and one app with its limits, secrets and transports.
+//! Apps: the list, and one app with its limits and their use, its devices in figures, secrets and transports.
 
 use maud::{Markup, html};
-use push_model::{app::AppKey, custom::ValueType, time::UnixMillis};
-use push_operator::app::{
-    AppDetails, AppView, NewSecret, SecretView, accounts::AccountView, attributes::AttributeView,
+use push_model::{
+    app::{AppKey, AppQuota},
+    custom::ValueType,
+    time::UnixMillis,
+};
+use push_operator::{
+    app::{
+        AppDetails, AppUsage, AppView, NewSecret, SecretView, accounts::AccountView,
+        attributes::AttributeView,
+    },
+    device::DeviceCounts,
 };
 
 use super::{
-    parts::{code, confirm_by, make_app},
+    parts::{bar, code, confirm_by, make_app},
     words::{Mood, ago, cell, counted, number, tag, until},
 };
 
@@ -17,6 +25,9 @@ pub(crate) struct May {
     pub(crate) test: bool,
     pub(crate) change: bool,
 }
+
+/// The devices of an app in figures, or why they were not counted.
+pub(crate) type Counted = Result<DeviceCounts, String>;
 
 /// All apps.
 pub(crate) fn list(apps: &[AppView], may_make: bool, now: UnixMillis) -> Markup {
@@ -72,15 +83,29 @@ fn limit(limit: Option<std::num::NonZeroU32>) -> String {
     limit.map_or_else(|| "no limit".to_owned(), |limit| number(limit.get().into()))
 }
 
-/// One app. What its forms do, they do to this app, and not to a later one of its name.
+/// The use of a quota, and its limit.
+fn quota(used: Option<u64>, quota: AppQuota) -> Markup {
+    let used = used.map_or_else(|| "not counted".to_owned(), number);
+    let limit = match quota {
+        AppQuota::AtMost(most) => return html! { (used) " of " (number(most.get().into())) },
+        AppQuota::None => ", no limit",
+        AppQuota::Default => ", default limit",
+    };
+    html! { (used) span class="hint" { (limit) } }
+}
+
+/// One app. What its forms do, they do to this app, and not to a later one of its name. Its devices in figures are
+/// loaded when the page is open, unless they are given.
 pub(crate) fn one(
     app: &AppKey,
     details: &AppDetails,
     accounts: &[AccountView],
+    counts: Option<&Counted>,
     may: May,
     now: UnixMillis,
 ) -> Markup {
     let AppDetails { app: view, secrets, usage, attributes } = details;
+    let used = |count: fn(&AppUsage) -> u64| usage.as_ref().map(count);
     let path = format!("/apps/{app}");
     html! {
         p class="path" { a href="/apps" { "Apps" } }
@@ -96,10 +121,9 @@ pub(crate) fn one(
                 dl class="facts" {
                     dt { "Pushes a second" } dd { (limit(view.rate_limit)) }
                     dt { "Devices a second" } dd { (limit(view.pace)) }
-                    @if let Some(usage) = usage {
-                        dt { "Waiting messages" } dd { (number(usage.waiting)) }
-                        dt { "Ledger entries" } dd { (number(usage.ledger_entries)) }
-                    }
+                    dt { "Devices" } dd { (quota(Some(view.devices), view.max_devices)) }
+                    dt { "Waiting messages" } dd { (quota(used(|of| of.waiting), view.max_waiting)) }
+                    dt { "Ledger entries" } dd { (quota(used(|of| of.ledger_entries), view.max_ledger_entries)) }
                 }
                 @if may.change {
                     details {
@@ -134,8 +158,48 @@ pub(crate) fn one(
                 p class="hint" { "Accounts are set with " code { "pushctl app transport set" } "." }
             }
         }
+        section class="card" aria-labelledby="devices" {
+            h2 id="devices" { "Devices" }
+            @match counts {
+                Some(counts) => (device_counts(counts)),
+                None => div hx-get={ (path) "/device-counts" } hx-trigger="load" aria-live="polite" {
+                    p class="empty" { a href={ (path) "?counted=yes#devices" } { "Count them by transport and country" } }
+                },
+            }
+        }
         (attributes_view(&path, attributes, may.change))
         (secrets_view(&path, secrets, may.change, now))
+    }
+}
+
+/// The devices of an app by transport and by country.
+pub(crate) fn device_counts(counted: &Counted) -> Markup {
+    let counts = match counted {
+        Ok(counts) => counts,
+        Err(why) => return html! { p class="note warn" { (why) } },
+    };
+    let line = |name: &str, devices: u64| bar(name, devices, counts.devices, "", false);
+    html! {
+        @if counts.devices == 0 {
+            p class="empty" { "None yet." }
+        } @else {
+            div class="grid" {
+                div {
+                    h3 { "By transport" }
+                    div class="funnel" {
+                        @for (transport, devices) in &counts.by_transport { (line(transport.name(), *devices)) }
+                    }
+                }
+                div {
+                    h3 { "By country" }
+                    div class="funnel" {
+                        @for of in &counts.by_country { (line(&of.country, of.devices)) }
+                        @if counts.other_countries > 0 { (line("other", counts.other_countries)) }
+                        @if counts.without_country > 0 { (line("unknown", counts.without_country)) }
+                    }
+                }
+            }
+        }
     }
 }
 

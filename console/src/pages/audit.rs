@@ -31,11 +31,15 @@ pub(crate) fn view(
             } @else {
                 div class="scroll" tabindex="0" role="group" aria-labelledby="list" {
                     table {
-                        thead { tr { th { "What" } th { "Who" } th { "Result" } th class="number" { "When" } } }
+                        thead { tr { th { "What" } th { "Who" } th class="number" { "When" } } }
                         tbody {
                             @for event in events {
                                 tr {
-                                    td class="main" { (heading(&event.action)) span class="sub" { (subject(event)) } }
+                                    td class="main" {
+                                        (heading(&event.action))
+                                        @if !event.done { " " (tag(Mood::Bad, "not done")) }
+                                        span class="sub" { (subject(event)) }
+                                    }
                                     td {
                                         (who(event))
                                         span class="sub" {
@@ -44,7 +48,6 @@ pub(crate) fn view(
                                             @else if let Some(host) = &event.host { " on " (host) }
                                         }
                                     }
-                                    td { @if event.done { (tag(Mood::Good, "done")) } @else { (tag(Mood::Bad, "not done")) } }
                                     td class="number nowrap" { (ago(event.at, now)) }
                                 }
                             }

@@ -6,8 +6,8 @@ use push_operator::message::{MessageView, Recalled};
 use serde_json::Value;
 
 use super::{
-    parts::{code, confirm_by, notification},
-    words::{ago, clock, counted, number, percent, plain, state_tag, until},
+    parts::{bar, code, confirm_by, notification},
+    words::{ago, clock, counted, number, plain, state_tag, until},
 };
 
 /// The page around the part that changes.
@@ -84,30 +84,19 @@ pub(crate) fn funnel(message: &MessageView, now: UnixMillis) -> Markup {
 
 fn counts(report: &Report) -> Markup {
     let failed: u64 = report.outcomes.failed.values().sum();
-    let step = |name: &str, count: u64, mood: &str| row(name, count, report.targeted, mood, false);
+    let step = |name: &str, count: u64, mood: &str| bar(name, count, report.targeted, mood, false);
     html! {
         div class="funnel" {
             (step("Targeted", report.targeted, ""))
             (step("Sent", report.outcomes.sent, "good"))
             (step("Failed", failed, "bad"))
             @for (reason, count) in &report.outcomes.failed {
-                (row(&plain(reason.name()), *count, report.targeted, "bad", true))
+                (bar(&plain(reason.name()), *count, report.targeted, "bad", true))
             }
             (step("Expired", report.outcomes.expired, "warn"))
             (step("Recalled", report.outcomes.recalled, "warn"))
             (step("Pending", report.pending, ""))
         }
-    }
-}
-
-fn row(name: &str, count: u64, of: u64, mood: &str, is_part: bool) -> Markup {
-    let share = if of == 0 { 0.0 } else { count as f64 / of as f64 };
-    let (is_zero, share_text) = (count == 0, percent(share));
-    html! {
-        span.part[is_part].zero[is_zero] { (name) }
-        progress class=(mood) max="1" value=(format!("{share:.4}")) aria-label={ (name) ": " (share_text) } {}
-        span.number.zero[is_zero] { (number(count)) }
-        span.number.hint.share { @if !is_zero { (share_text) } }
     }
 }
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use push_model::{app::AppKey, ids::AppId};
 
-use super::words::Mood;
+use super::words::{Mood, number, percent};
 
 /// The field that chooses an app. Its values say which app of a name is meant.
 pub(crate) fn app_choice(apps: &[AppKey], chosen: Option<&AppKey>) -> Markup {
@@ -74,6 +74,19 @@ pub(crate) fn make_app(suggested: &str) -> Markup {
             }
             button { "Make the app" }
         }
+    }
+}
+
+/// A line of a funnel: a name, a bar as long as the share of `of`, the count, and the share. A part is set below the line
+/// that it belongs to.
+pub(crate) fn bar(name: &str, count: u64, of: u64, mood: &str, is_part: bool) -> Markup {
+    let share = if of == 0 { 0.0 } else { count as f64 / of as f64 };
+    let (is_zero, share_text) = (count == 0, percent(share));
+    html! {
+        span.part[is_part].zero[is_zero] { (name) }
+        progress class=(mood) max="1" value=(format!("{share:.4}")) aria-label={ (name) ": " (share_text) } {}
+        span.number.zero[is_zero] { (number(count)) }
+        span.number.hint.share { @if !is_zero { (share_text) } }
     }
 }
 

@@ -193,7 +193,7 @@ impl Desk {
         };
         let audience = match &refused {
             Some(_) => None,
-            None => Some(self.pushes.audience(app, Bytes::from(request.to_string())).await),
+            None => Some(self.core.pushes.audience(app, Bytes::from(request.to_string())).await),
         };
         Preview { request, refused, warnings, audience }
     }
@@ -223,7 +223,7 @@ impl Desk {
     /// Hands a push to the checks of ingest. Returns the answer, or the text of the refusal.
     async fn push(&self, app: &AppKey, visitor: &Caller, request: &Value) -> Result<Value, String> {
         let user = format!("console:{}", visitor.name());
-        let answer = self.pushes.push(app, &user, Bytes::from(request.to_string())).await;
+        let answer = self.core.pushes.push(app, &user, Bytes::from(request.to_string())).await;
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         if answer.status == 200 {
             return Ok(body);

@@ -28,7 +28,6 @@ use axum::{
     routing::{get, post},
 };
 use push_broker::WEBSOCKET_PATH;
-use push_ingest::LocalPushes;
 use push_model::admin_key::Role;
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -50,7 +49,6 @@ const SENT_REMEMBERED: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) core: Arc<Core>,
-    pub(crate) pushes: LocalPushes,
     pub(crate) sampler: Sampler,
     pub(crate) sessions: Sessions<Holder>,
     /// The pushes that were sent lately: the form that sent each, and the page of its message.
@@ -115,6 +113,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/dead-letters/confirmed", post(changing::dead_letters_confirmed))
         .route("/apps", get(reading::apps).post(changing::make_app))
         .route("/apps/{app}", get(reading::app))
+        .route("/apps/{app}/device-counts", get(reading::device_counts))
         .route("/apps/{app}/limits", post(changing::limits))
         .route("/apps/{app}/enable", post(changing::enable))
         .route("/apps/{app}/disable", post(changing::disable))

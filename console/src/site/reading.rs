@@ -304,10 +304,24 @@ pub(super) async fn apps(State(desk): State<Arc<Desk>>, Extension(visitor): Who)
     Ok(visitor.page("Apps", Section::Apps, &content))
 }
 
+/// The query of an app's page.
+#[derive(Debug, Deserialize)]
+pub(super) struct AppQuery {
+    /// Given by browsers without JavaScript, which do not load the devices in figures by themselves.
+    counted: Option<String>,
+}
+
+impl Desk {
+    async fn counted(&self, app: &AppKey) -> pages::apps::Counted {
+        self.core.device_counts(app).await.map_err(|refused| refused.message())
+    }
+}
+
 pub(super) async fn app(
     State(desk): State<Arc<Desk>>,
     Extension(visitor): Who,
     Path(app): Path<String>,
+    Query(query): Query<AppQuery>,
 ) -> Page {
     let app = AppKey::from(&desk.app(&visitor, &app).await?);
     let details = apps_of::show(desk.core.index(), &app.id).await?;
@@ -316,8 +330,23 @@ pub(super) async fn app(
         test: visitor.may(Role::Operator) && desk.core.parts.seal.is_some(),
         change: visitor.may(Role::Admin),
     };
-    let content = pages::apps::one(&app, &details, &accounts, may, UnixMillis::now());
+    let counted = match query.counted {
+        Some(_) => Some(desk.counted(&app).await),
+        None => None,
+    };
+    let (counted, now) = (counted.as_ref(), UnixMillis::now());
+    let content = pages::apps::one(&app, &details, &accounts, counted, may, now);
     Ok(visitor.page(app.id.as_str(), Section::Apps, &content))
+}
+
+/// The part of an app's page that takes longer than the rest: its devices in figures.
+pub(super) async fn device_counts(
+    State(desk): State<Arc<Desk>>,
+    Extension(visitor): Who,
+    Path(app): Path<String>,
+) -> Page {
+    let app = AppKey::from(&desk.app(&visitor, &app).await?);
+    Ok(pages::apps::device_counts(&desk.counted(&app).await))
 }
 
 pub(super) async fn audit(

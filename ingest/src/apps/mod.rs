@@ -29,6 +29,7 @@ mod recent_keys;
 mod usage_leaks;
 
 pub(crate) use self::{
+    counts::CountTurn,
     device_usage::{COUNT_PAUSE, DevicePlace},
     entry::CachedApp,
     logins::{Caller, Logins, app_id},

@@ -11,10 +11,11 @@ use push_model::{
     app::{AppKey, Scope},
     audience::AudienceReport,
     ids::AppId,
+    message::Audience,
     time::UnixMillis,
 };
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, SemaphorePermit},
     time::{Instant, timeout},
 };
 
@@ -24,7 +25,7 @@ use super::{
     user_devices::UserDevices,
 };
 use crate::{
-    apps::{CachedApp, Logins},
+    apps::{CachedApp, CountTurn, Logins},
     body::{BodyError, Purpose, RequestBody, Reservation},
     head::Head,
     index_client::{IndexClient, Subject},
@@ -76,6 +77,33 @@ impl AudienceHandler {
         success(&self.report(&caller.cached, &app.id, body).await?, None)
     }
 
+    /// Makes another count of an app's devices for a part of this program, under the same bounds: in turn with the app's
+    /// audiences, in a place of theirs, and within their time limit.
+    pub(super) async fn count_other<T>(
+        &self,
+        app: &AppKey,
+        count: impl Future<Output = T>,
+    ) -> Result<T, Rejection> {
+        let caller = self.logins.vouch(app, "").await?;
+        let _turn = self.turn(&caller.cached, &Audience::All).await?;
+        let _place = self.place().await?;
+        let late = |_| Rejection::Unavailable("the devices were not counted in time");
+        timeout(COUNT_TIME, count).await.map_err(late)
+    }
+
+    /// Waits until no other count of the app is made.
+    async fn turn(&self, app: &CachedApp, audience: &Audience) -> Result<CountTurn, Rejection> {
+        let turn = timeout(self.index.timeout, app.counts.turn(audience)).await;
+        turn.map_err(|_| Rejection::Unavailable("the app counts another audience"))
+    }
+
+    /// Waits for a place among the counts of all apps.
+    async fn place(&self) -> Result<SemaphorePermit<'_>, Rejection> {
+        let place = timeout(self.index.timeout, self.places.acquire()).await;
+        let busy = Rejection::Unavailable("too many audiences are counted");
+        place.ok().and_then(Result::ok).ok_or(busy)
+    }
+
     async fn report(
         &self,
         cached: &CachedApp,
@@ -96,15 +124,12 @@ impl AudienceHandler {
         }
         let audience = wanted.audience;
 
-        let wait = self.index.timeout;
-        let turn = timeout(wait, cached.counts.turn(&audience)).await;
-        let turn = turn.map_err(|_| Rejection::Unavailable("the app counts another audience"))?;
+        let turn = self.turn(cached, &audience).await?;
         let kept = turn.kept(Instant::now());
         let counts = match kept {
             Some(counts) => counts,
             None => {
-                let busy = |_| Rejection::Unavailable("too many audiences are counted");
-                let _place = timeout(wait, self.places.acquire()).await.map_err(busy)?;
+                let _place = self.place().await?;
                 let count = count_audience(&*self.index.index, &key, &audience);
                 let late = "the audience was not counted in time";
                 let subject = Subject::app(app);

@@ -251,6 +251,15 @@ impl Handlers {
         self.counted(Route::PUSH, begun, answered)
     }
 
+    /// Makes another count of an app's devices for a part of the program, under the bounds of audiences.
+    pub(crate) async fn count_other<T>(
+        &self,
+        app: &AppKey,
+        count: impl Future<Output = T>,
+    ) -> Result<T, Rejection> {
+        self.audiences.count_other(app, count).await
+    }
+
     /// Counts an audience for a caller within the program.
     pub(crate) async fn count_locally(
         &self,

@@ -1,12 +1,14 @@
 //! The devices of an app: registering, showing, listing and removing them.
 //!
 //! - `import`: many devices from NDJSON
+//! - `counts`: the number of devices by transport and by country
 //! - `list`: the devices, page by page
 //! - `gone`: devices that were removed as gone
 //! - `view`: a device as it is shown
 //! - `users`: the devices of a user
 //! - `logins`: what devices log in to the MQTT broker with
 
+mod counts;
 mod gone;
 pub mod import;
 mod list;
@@ -31,6 +33,7 @@ use ring::rand::SystemRandom;
 use serde::Serialize;
 
 pub use self::{
+    counts::{CountryCount, DeviceCounts, counts},
     gone::{Gone, GonePage, GoneView, gone, gone_page},
     list::{DevicePage, list},
     logins::AppLogins,
@@ -278,7 +281,10 @@ pub(crate) fn no_device(app_id: &AppId, client_id: &ClientId) -> Refusal {
 }
 
 /// Finds the app in its current generation.
-async fn find_app(index: &dyn Index, app: impl Into<AppRef<'_>>) -> anyhow::Result<AppKey> {
+///
+/// # Errors
+/// If there is no such app, or the index did not answer.
+pub async fn find_app(index: &dyn Index, app: impl Into<AppRef<'_>>) -> anyhow::Result<AppKey> {
     Ok(AppKey::from(&find(index, app.into()).await?))
 }
 

@@ -1,12 +1,10 @@
 //! Counting an audience: how many devices a push would target, without sending it.
 //!
-//! A count goes through the slots of an app in slices, one after the other, and pauses now and then. Between two
-//! slices the index serves other callers, so they wait for one slice at most. No device's record is read, but the
-//! columns alone, at different times: devices that are registered, changed or removed meanwhile may be
-//! counted or not. A sample is decided by client ids, which no column has, so its counts are estimates: its share of
-//! what the other criteria leave.
+//! A count goes through the slots of an app in slices. No device's record is read, but the columns alone, at different
+//! times: devices that are registered, changed or removed meanwhile may be counted or not. A sample is decided by client
+//! ids, which no column has, so its counts are estimates: its share of what the other criteria leave.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use push_model::{
     app::AppKey,
@@ -18,15 +16,8 @@ use push_model::{
     targeting::Targeting,
 };
 use push_store::IndexError;
-use tokio::time::sleep;
 
-use crate::Devices;
-
-/// The slots after which a count pauses. It thus looks at some 30 million slots a second at most.
-const SLOTS_TO_PAUSE: u32 = 32 * 1024;
-
-/// The pause, in which the index serves others alone.
-const PAUSE: Duration = Duration::from_millis(1);
+use crate::{Devices, walk::Walk};
 
 /// Devices that are looked up at a time.
 const LOOKED_UP: usize = 1024;
@@ -74,20 +65,12 @@ async fn count_matching<D: Devices + ?Sized>(
     app: &AppKey,
     targeting: &Targeting,
 ) -> Result<AudienceCounts, IndexError> {
-    let (mut counts, mut since_pause) = (AudienceCounts::none(targeting), 0);
-    for mut range in index.extent(app).await? {
-        while range.from < range.to {
-            let slice = index.count_slice(app, range, targeting).await?;
-            counts.add(&slice.counts);
-            // A slice that gets no further would be counted again and again.
-            let next = slice.next.filter(|next| *next > range.from).unwrap_or(range.to);
-            since_pause += next - range.from;
-            range.from = next;
-            if since_pause >= SLOTS_TO_PAUSE {
-                since_pause = 0;
-                sleep(PAUSE).await;
-            }
-        }
+    let mut counts = AudienceCounts::none(targeting);
+    let mut walk = Walk::begin(index, app).await?;
+    while let Some(range) = walk.rest() {
+        let slice = index.count_slice(app, range, targeting).await?;
+        counts.add(&slice.counts);
+        walk.go_on(slice.next).await;
     }
     Ok(counts)
 }

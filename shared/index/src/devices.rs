@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use push_model::{
     app::AppKey,
+    attributes::Attribute,
     device::{Carrier, Device, NoTarget, Target, TargetFields},
     ids::ClientId,
     profile::{DeviceWrite, ProfileChange},
@@ -16,7 +17,7 @@ use push_model::{
 };
 use push_store::IndexError;
 
-use crate::{Absent, CountedSlice};
+use crate::{Absent, CountedSlice, TalliedSlice};
 
 /// Why a device was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -304,6 +305,19 @@ pub trait Devices: Send + Sync {
         range: SlotRange,
         targeting: &Targeting,
     ) -> Result<CountedSlice, IndexError>;
+
+    /// Counts the devices in the next slots of `range` by transport and by the values of an attribute, in as many slots
+    /// and by the same rules as [`count_slice`](Self::count_slice). A device whose value was lost counts as one
+    /// without the attribute.
+    ///
+    /// # Errors
+    /// If the index did not answer.
+    async fn tally_slice(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        attribute: Attribute,
+    ) -> Result<TalliedSlice, IndexError>;
 
     /// The full records of the next devices of `range`, at most `limit`: for an export.
     ///

@@ -21,12 +21,13 @@
 //! - `devices`: [`Devices`]
 //! - `dictionaries`: [`DictionarySweeps`]
 //! - `gone`: [`GoneDevices`]
+//! - `tally`: counting devices by transport and by values of an attribute with [`Devices`]
 //! - `transfer`: [`Transfer`]
 //! - `usage`: [`MessageUsage`]
 //! - `users`: [`Users`]
 //!
 //! The engines are [`redis`] and [`sqlite`], over [`push_store`]. They share `serials` (numbers of
-//! registrations).
+//! registrations). `walk` goes through the slots of an app without delaying others.
 
 mod absent;
 mod admin_keys;
@@ -40,9 +41,11 @@ mod gone;
 pub mod redis;
 mod serials;
 pub mod sqlite;
+mod tally;
 mod transfer;
 mod usage;
 mod users;
+mod walk;
 
 pub use self::{
     absent::Absent,
@@ -60,6 +63,7 @@ pub use self::{
         MAX_DISTINCT_VALUES, SweepStep, Swept,
     },
     gone::{GoneDevices, RemovedPage},
+    tally::{DeviceTally, TalliedSlice, tally_devices},
     transfer::Transfer,
     usage::MessageUsage,
     users::{MAX_APP_TOPICS, Users},

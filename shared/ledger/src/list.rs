@@ -21,13 +21,8 @@ use crate::Ledger;
 /// The most entries that one page reads, whatever it looks for.
 pub const MOST_EXAMINED: usize = 1000;
 
-/// The most steps in which one page reads them, if it asks for all messages and for those in one state. In
-/// Redis a step that finds few entries has read as much as any other.
-const MOST_STEPS: [usize; 2] = [8, 2];
-
-/// The most entries that the first step reads for a page of messages in one state: enough if about one in
-/// four is in that state.
-const FIRST_OF_STATE: usize = 200;
+/// The most steps in which one page of messages in any state reads them.
+const MOST_STEPS: usize = 8;
 
 /// Some entries of an app, the newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -98,14 +93,10 @@ pub async fn list_messages(
 ) -> Result<MessagePage, IndexError> {
     let mut page = MessagePage { messages: Vec::new(), next: query.before };
     let mut examined = 0;
-    let [steps, steps_of_state] = MOST_STEPS;
-    for step in 0..query.state.map_or(steps, |_| steps_of_state) {
+    // In Redis each step looks for the newest pages of the ledger again, so a page of one state has one step.
+    for _ in 0..query.state.map_or(MOST_STEPS, |_| 1) {
         let missing = query.limit.saturating_sub(page.messages.len());
-        let wanted = match query.state {
-            None => missing,
-            Some(_) if step == 0 => FIRST_OF_STATE,
-            Some(_) => MOST_EXAMINED,
-        };
+        let wanted = if query.state.is_some() { MOST_EXAMINED } else { missing };
         let limit = wanted.min(MOST_EXAMINED.saturating_sub(examined));
         if missing == 0 || limit == 0 {
             break;

@@ -30,7 +30,7 @@ const FORMS: [(&str, &str); 19] = [
     ("/apps/news/secrets/ci/revoked", "admin"),
     ("/sign-out", "viewer"),
 ];
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "/",
     "/messages?app=news",
     "/compose?app=news",
@@ -38,6 +38,7 @@ const PAGES: [&str; 9] = [
     "/dead-letters",
     "/apps",
     "/apps/news",
+    "/apps/news/device-counts",
     "/audit",
     "/try-it?app=news",
 ];
@@ -126,9 +127,12 @@ async fn a_key_of_an_app_sees_and_changes_nothing_of_another() {
         assert_eq!(page.status, 200, "{path}");
         assert!(!page.text.contains("secret-project"), "{path}");
     }
-    for path in
-        ["/apps/secret-project", "/messages?app=secret-project", "/compose?app=secret-project"]
-    {
+    for path in [
+        "/apps/secret-project",
+        "/apps/secret-project/device-counts",
+        "/messages?app=secret-project",
+        "/compose?app=secret-project",
+    ] {
         assert_eq!(tenant.get(path).await.status, 404, "{path}");
     }
     for (path, form) in [

@@ -135,6 +135,8 @@ suite! {
             samples_that_meet_share_the_devices_out,
             a_topic_reaches_its_devices_however_many_they_are,
             a_filter_with_as_many_tests_as_it_may_have_is_evaluated;
+        tallies:
+            an_apps_devices_are_tallied_by_transport_and_by_value;
         model:
             every_engine_answers_like_the_model;
     }

@@ -16,7 +16,7 @@ const KEY: &str = "KEY";
 
 /// The commands that programs and their scripts run on keys. It does not matter whether the key holds
 /// the type that a command expects. The last one removes the key.
-const ON_KEYS: [&str; 45] = [
+const ON_KEYS: [&str; 46] = [
     "SET KEY 1 EX 60",
     "GETBIT KEY 0",
     "SETBIT KEY 0 1",
@@ -60,6 +60,7 @@ const ON_KEYS: [&str; 45] = [
     "ZCARD KEY",
     "ZREVRANGEBYLEX KEY + -",
     "ZREMRANGEBYRANK KEY 1 0",
+    "HSCAN KEY 0",
     "EXPIRE KEY 60",
     "DEL KEY",
 ];

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use push_index::{
     Absent, Apps, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned,
-    Selection, Users,
+    Selection, TalliedSlice, Users,
 };
 use push_model::{
     app::{App, AppKey},
+    attributes::Attribute,
     device::{Device, NoTarget, Target, TargetFields},
     ids::{AppId, ClientId, UserId},
     profile::{DeviceWrite, ProfileChange},
@@ -164,6 +165,15 @@ impl Devices for SimIndex {
         _: &Targeting,
     ) -> Result<CountedSlice, IndexError> {
         Ok(CountedSlice::default())
+    }
+
+    async fn tally_slice(
+        &self,
+        _: &AppKey,
+        _: SlotRange,
+        _: Attribute,
+    ) -> Result<TalliedSlice, IndexError> {
+        Ok(TalliedSlice::default())
     }
 
     async fn list_devices(

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use push_index::{Apps, Devices, Selection, Transfer, redis::RedisIndex};
+use push_index::{Apps, Devices, Selection, Transfer, redis::RedisIndex, tally_devices};
 use push_ledger::{Ledger, LedgerBounds, redis::RedisLedger};
 use push_model::{
     app::{App, AppKey},
+    attributes::Attribute,
     device::{Device, NoTarget, TargetFields, TransportKind},
     ids::{ClientId, MessageId},
     ledger::{Advance, Counts, NewEntry, Outcomes, PartitionState, Plan},
@@ -126,7 +127,8 @@ async fn a_device_whose_record_cannot_be_read_keeps_no_other_from_its_message() 
 }
 
 #[tokio::test]
-async fn a_device_whose_value_the_dictionary_lost_keeps_no_other_from_an_export_or_a_move() {
+async fn a_device_whose_value_the_dictionary_lost_keeps_no_other_from_a_count_an_export_or_a_move()
+{
     let (index, key, namespace, mut redis) = begin().await;
     let mut devices: Vec<_> =
         (0..100).map(|n| device(&format!("c{n}"), &[("country", "CN")])).collect();
@@ -159,6 +161,8 @@ async fn a_device_whose_value_the_dictionary_lost_keeps_no_other_from_an_export_
         devices.sort_by(|a, b| a.client_id.cmp(&b.client_id));
         devices
     };
+    let counted = tally_devices(&index, &key, Attribute::Country).await.unwrap();
+    assert_eq!(counted.by_value, [(Some("CN".into()), 99), (None, 1)].into());
     let others = [&devices[..7], &devices[8..]].concat();
     assert_eq!(list().await, (of_id(&others), 99, [1; 2]));
     index.put_devices(&key, &devices[7..8], NOW).await.unwrap();

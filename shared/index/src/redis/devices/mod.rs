@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use futures::{future, stream::BoxStream};
 use push_model::{
     app::AppKey,
+    attributes::Attribute,
     device::{Device, NoTarget, Target, TargetFields},
     gone::RemovedDevice,
     ids::{ClientId, UserId},
@@ -46,7 +47,8 @@ use super::{
     layout::{ClientHash, SHARDS},
 };
 use crate::{
-    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned, Selection,
+    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned,
+    Selection, TalliedSlice,
 };
 
 /// Removals that are in flight at the same time.
@@ -277,6 +279,15 @@ impl Devices for RedisIndex {
         targeting: &Targeting,
     ) -> Result<CountedSlice, IndexError> {
         self.count_segment(app, range, targeting).await
+    }
+
+    async fn tally_slice(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        attribute: Attribute,
+    ) -> Result<TalliedSlice, IndexError> {
+        self.tally_segment(app, range, attribute).await
     }
 
     async fn list_devices(

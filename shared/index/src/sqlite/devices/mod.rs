@@ -21,6 +21,7 @@ use std::sync::{Arc, atomic::Ordering};
 use async_trait::async_trait;
 use push_model::{
     app::AppKey,
+    attributes::Attribute,
     device::{Device, NoTarget, Target, TargetFields},
     ids::ClientId,
     profile::{DeviceWrite, ProfileChange},
@@ -43,7 +44,8 @@ use self::{
 };
 use super::{SqliteIndex, apps::app_row};
 use crate::{
-    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned, Selection,
+    Absent, CarrierExtent, CountedSlice, Devices, PatchRefused, Put, PutRefused, Scanned,
+    Selection, TalliedSlice,
 };
 
 /// The most devices that one transaction registers, because other writers of the file wait for it.
@@ -315,6 +317,15 @@ impl Devices for SqliteIndex {
             scan::audience(sql, app, range, &criteria, &targeting)
         };
         self.read_app(app, read).await
+    }
+
+    async fn tally_slice(
+        &self,
+        app: &AppKey,
+        range: SlotRange,
+        attribute: Attribute,
+    ) -> Result<TalliedSlice, IndexError> {
+        self.read_app(app, move |sql, app| scan::tally(sql, app, range, attribute)).await
     }
 
     async fn list_devices(

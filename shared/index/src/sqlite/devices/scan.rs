@@ -23,7 +23,7 @@ use super::{
     dictionary::{Codes, Decoder},
     profile::ProfileCodes,
 };
-use crate::{CarrierExtent, CountedSlice, Scanned};
+use crate::{CarrierExtent, CountedSlice, DeviceTally, Scanned, TalliedSlice};
 
 /// The only shard.
 pub(super) const SHARD: u32 = 0;
@@ -300,6 +300,27 @@ pub(super) fn audience(
         Ok(Some(()))
     })?;
     Ok(CountedSlice { counts, next: met.next })
+}
+
+/// Counts the next devices of a range by transport and by the values of an attribute.
+pub(super) fn tally(
+    sql: &Connection,
+    app: i64,
+    range: SlotRange,
+    attribute: Attribute,
+) -> Result<TalliedSlice, StoreError> {
+    let mut dictionary = Decoder::new(sql, app);
+    let mut tally = DeviceTally::default();
+    let met = scan_slots(sql, app, range, None, COUNTED_AT_ONCE, |found| {
+        let value = match found.code(attribute)? {
+            Some(code) => dictionary.value(Column::BuiltIn(attribute), code)?,
+            None => None,
+        };
+        tally.add_transport(found.partition()?, 1);
+        tally.add_value(value, 1);
+        Ok(Some(()))
+    })?;
+    Ok(TalliedSlice { tally, next: met.next })
 }
 
 /// Reads a slot range, or what it has for the partition of a carrier, until `take` returned `limit` devices, or [`MAX_READ`] devices were read.

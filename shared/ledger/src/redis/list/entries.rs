@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use push_model::{
     app::AppKey,
-    ids::{AppTag, AudienceKind, LedgerPage, MessageId},
+    ids::{AppTag, AudienceKind, LedgerPage, MessageId, PageField},
     ledger::{Entry, ListPlace, record},
     time::UnixMillis,
 };
-use push_store::IndexError;
-use redis::Value;
+use push_store::{IndexError, redis::connection::reply};
+use redis::{Cmd, Value};
 
 use super::{
     member::{Target, message_of},
@@ -25,6 +25,30 @@ use crate::redis::{
     records::record_of,
     stored_entry::decode,
 };
+
+/// A page of the ledger has fewer entries, so that one step scans all.
+const MOST_SCANNED: usize = 1024;
+
+/// The request for the records of an app on a page. A page has the records of other apps as well, and each
+/// value of an answer takes the program longer than it takes Redis to compare a field.
+fn records_of_app(page: &str, AppTag(tag): AppTag) -> Cmd {
+    let mut pattern = b"??????".to_vec();
+    for byte in tag {
+        if b"*?[]^-\\".contains(&byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    let mut scan = redis::cmd("HSCAN");
+    scan.arg(page).arg(0).arg("MATCH").arg(pattern).arg("COUNT").arg(MOST_SCANNED);
+    scan
+}
+
+/// Reads the answer to [`records_of_app`].
+fn scanned(answer: Value) -> Result<Vec<(PageField, Vec<u8>)>, IndexError> {
+    let mut parts = reply::list(answer)?.into_iter();
+    records_of(parts.nth(1).unwrap_or_else(|| Value::Array(Vec::new())))
+}
 
 impl RedisLedger {
     /// Finds the entries of an app behind members, each with its place and whether it is a broadcast.
@@ -44,7 +68,7 @@ impl RedisLedger {
             match target {
                 Target::Page(window, bits) => {
                     let page = self.keys.stripe(*stripe).named_page(*window, *bits);
-                    ask.push((*stripe, all_of(&page)));
+                    ask.push((*stripe, records_of_app(&page, tag)));
                 }
                 Target::Entry(place) => {
                     let keys = self.keys.message(app, &message_of(app, place.id));
@@ -61,12 +85,10 @@ impl RedisLedger {
             match target {
                 Target::Page(window, [a, b]) => {
                     let page = LedgerPage::Shared(AudienceKind::Named, *window, [*stripe, *a, *b]);
-                    for (field, record) in records_of(answers.next().unwrap_or_default())? {
-                        if field.app() == tag {
-                            let message = MessageId::from_page(page, field);
-                            let place = ListPlace::of(&message, UnixMillis::default());
-                            all.push((place, Found::Record(*stripe, record), false));
-                        }
+                    for (field, record) in scanned(answers.next().unwrap_or_default())? {
+                        let message = MessageId::from_page(page, field);
+                        let place = ListPlace::of(&message, UnixMillis::default());
+                        all.push((place, Found::Record(*stripe, record), false));
                     }
                 }
                 Target::Entry(place) => {

@@ -156,6 +156,12 @@ impl Merge {
         }
     }
 
+    /// About how many more members lead to a whole page, if `read` of them led to what was found.
+    pub(super) fn wanted(&self, read: usize) -> usize {
+        let missing = self.limit.saturating_sub(self.entries.len());
+        missing * read / self.entries.len().max(1)
+    }
+
     /// Returns true if there is a whole page of entries newer than `unread`, the latest time that
     /// entries which were not read can have.
     pub(super) fn is_full(&self, unread: UnixMillis) -> bool {

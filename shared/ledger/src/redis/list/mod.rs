@@ -32,14 +32,14 @@ use self::merge::Merge;
 use super::RedisLedger;
 use crate::{EntryLists, EntryPage};
 
-/// Members whose entries are read first; twice as many each time after.
+/// Members whose entries are read first, and the fewest that are read in a step.
 const FIRST_ELEMENTS: usize = 16;
 
 /// The most members whose entries are read in one step. Their pages take Redis about a millisecond.
 const ELEMENTS_OF_STEP: usize = 64;
 
 /// The most members of which a page reads the entries.
-const MOST_ELEMENTS: usize = 256;
+const MOST_ELEMENTS: usize = 128;
 
 #[async_trait]
 impl EntryLists for RedisLedger {
@@ -67,7 +67,7 @@ impl EntryLists for RedisLedger {
                 }
             }
             read += some.len();
-            chunk = ELEMENTS_OF_STEP.min(chunk * 2);
+            chunk = merge.wanted(read).clamp(FIRST_ELEMENTS, ELEMENTS_OF_STEP);
             let next = elements.known.get(read).map(|element| element.latest).or(elements.unread);
             let Some(unread) = next else { break merge.page(None) };
             let is_over = read >= MOST_ELEMENTS && merge.has_progress(unread);

@@ -32,5 +32,4 @@ push_store::scripts! {
     advance: of_entry("advance.lua"),
     recall: of_page("recall.lua"),
     evict: script("evict.lua"),
-    heads: script("heads.lua"),
 }

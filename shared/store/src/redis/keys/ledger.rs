@@ -65,19 +65,6 @@ impl EntryList {
     pub fn all() -> impl Iterator<Item = Self> {
         PageSpan::ALL.into_iter().map(Self::Pages).chain([Self::Named, Self::Broadcasts])
     }
-
-    /// What the keys of this list of an app end with, behind the base of a stripe.
-    pub fn key_end(self, AppTag(tag): AppTag) -> String {
-        let mut end = match self {
-            Self::Pages(span) => format!(":n{}.", span.index()),
-            Self::Named => ":n.".to_owned(),
-            Self::Broadcasts => ":a.".to_owned(),
-        };
-        for byte in tag {
-            end.push_str(&format!("{byte:02x}"));
-        }
-        end
-    }
 }
 
 /// Names the keys of one stripe of the ledger.
@@ -87,11 +74,6 @@ pub struct StripeKeys {
 }
 
 impl StripeKeys {
-    /// What all keys of the stripe begin with.
-    pub fn base(&self) -> &str {
-        &self.base
-    }
-
     /// The list of the pages that began with a record.
     pub fn pages(&self) -> String {
         format!("{}:o", self.base)
@@ -167,8 +149,14 @@ fn shared_page(
     format!("{stripe}:p{mark}{window:x}.{a:02x}{b:02x}")
 }
 
-fn entry_list(stripe: &str, list: EntryList, app: AppTag) -> String {
-    format!("{stripe}{}", list.key_end(app))
+fn entry_list(stripe: &str, list: EntryList, AppTag(tag): AppTag) -> String {
+    let [a, b, c, d, e, f] = tag;
+    let tag = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    match list {
+        EntryList::Pages(span) => format!("{stripe}:n{}.{tag:012x}", span.index()),
+        EntryList::Named => format!("{stripe}:n.{tag:012x}"),
+        EntryList::Broadcasts => format!("{stripe}:a.{tag:012x}"),
+    }
 }
 
 fn expanded_entry(stripe: &str, message: &MessageId, field: PageField) -> String {

@@ -19,6 +19,7 @@
 //! - [`compiled`]: criteria that all scans of a broadcast share.
 //! - [`decision`]: decides which of them match, with a dictionary that knows their codes.
 //! - [`count`]: counting the devices that match. [`audience`]: the same by the columns alone, after each criterion.
+//!   [`tally`]: counting all devices by transport and by the values of an attribute.
 
 mod audience;
 mod chunks;
@@ -30,6 +31,7 @@ mod decision;
 mod filter;
 mod slots;
 mod table;
+mod tally;
 
 use std::ops::Range;
 
