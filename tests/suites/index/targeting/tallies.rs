@@ -9,7 +9,7 @@ use crate::index::support::{NOW, device, key};
 
 pub(crate) async fn an_apps_devices_are_tallied_by_transport_and_by_value(index: &dyn Index) {
     let some = |n: u64| {
-        let model = format!("m{}", n % 400);
+        let model = format!("M{}", n % 400);
         let transport = if n % 4 == 1 { "discard" } else { "mqtt" };
         let fields = [("transport", transport), ("model", &model), ("country", "SG")];
         device(&format!("d-{n}"), if n.is_multiple_of(5) { &fields[..1] } else { &fields })
@@ -23,7 +23,7 @@ pub(crate) async fn an_apps_devices_are_tallied_by_transport_and_by_value(index:
     let by_transport = [(TransportKind::Mqtt, 15_000), (TransportKind::Discard, 5_000)];
     assert_eq!(models.by_transport, by_transport.into());
     let of_each =
-        (0..400).filter(|model| model % 5 > 0).map(|n| (Some(format!("m{n}").into()), 50));
+        (0..400).filter(|model| model % 5 > 0).map(|n| (Some(format!("M{n}").into()), 50));
     let mut expected: HashMap<Option<Arc<str>>, u64> = of_each.chain([(None, 4_000)]).collect();
     assert_eq!(models.by_value, expected);
     let countries = tally(Attribute::Country).await;
@@ -35,7 +35,7 @@ pub(crate) async fn an_apps_devices_are_tallied_by_transport_and_by_value(index:
     for device in devices.iter().skip(399).step_by(400) {
         assert!(index.remove_device(&key(), &device.client_id).await.unwrap());
     }
-    expected.retain(|model, _| model.as_deref() != Some("m399"));
+    expected.retain(|model, _| model.as_deref() != Some("M399"));
     assert_eq!(tally(Attribute::Model).await.by_value, expected);
     let removed = AppKey { generation: 9, ..key() };
     let of_removed = tally_devices(index, &removed, Attribute::Model).await.unwrap();
