@@ -8,11 +8,13 @@ use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 /// The deadline of one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time after which an idle connection is opened again: less than that after which `ingest` closes it.
+const FRESH: Duration = Duration::from_secs(30);
 
 /// An app's credentials and the address of `ingest`.
 #[derive(Debug, Clone)]
@@ -42,9 +44,14 @@ impl Producer {
     }
 
     pub(crate) async fn connect(&self) -> anyhow::Result<Connection> {
+        let (stream, used) = (self.open().await?, Instant::now());
+        Ok(Connection { stream, used, producer: self.clone(), input: Vec::new() })
+    }
+
+    async fn open(&self) -> anyhow::Result<TcpStream> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, producer: self.clone(), input: Vec::new() })
+        Ok(stream)
     }
 }
 
@@ -52,6 +59,7 @@ impl Producer {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
+    used: Instant,
     producer: Producer,
     input: Vec<u8>,
 }
@@ -113,8 +121,13 @@ impl Connection {
     /// Sends a request and returns the body of its answer.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<Vec<u8>> {
         let exchange = async {
+            if self.used.elapsed() > FRESH {
+                self.stream = self.producer.open().await?;
+            }
             self.stream.write_all(request).await?;
-            self.answer().await
+            let answer = self.answer().await;
+            self.used = Instant::now();
+            answer
         };
         timeout(ANSWER_TIMEOUT, exchange).await.context("no answer")?
     }

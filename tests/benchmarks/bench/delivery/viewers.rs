@@ -103,8 +103,6 @@ async fn requests(loaded: &LoadedApp, console: &Console) -> anyhow::Result<Row> 
     }
     loaded.stack.pushctl(&["app", "set", APP, "--pace", "none"]).await;
     let workers = Workers::start(&loaded.stack, 1).await;
-    // The other connection was idle for too long.
-    let mut pushes = loaded.producer().connect().await?;
     pushes.wait_until_sent(&id, loaded.size, POLL_INTERVAL, broadcasts::TIMEOUT).await?;
     workers.stop().await?;
     let [idle, one, many] = counted[..] else { anyhow::bail!("three counts") };
