@@ -49,9 +49,10 @@ pub(crate) const BATCHES_IN_FLIGHT: u64 = PREFETCH + PREFETCH * JOBS_AT_ONCE;
 /// ever loses.
 const CLOSING_CHECK: &str = "closing-check=4s";
 /// The time after its expiry at which a broadcast is written off: longer than any fault delays a message,
-/// and than two busy workers take to count the devices of the broadcasts that wait before it.
+/// and than two busy workers take to count the devices of the broadcasts that wait before it. On a slow
+/// machine RabbitMQ alone is away for more than a minute.
 pub(crate) fn closing_rest(devices: usize) -> Duration {
-    Duration::from_secs(45 + devices as u64 / 5000)
+    Duration::from_secs(120 + devices as u64 / 5000)
 }
 
 /// Settings of the workers: small batches and partitions, so that faults strike in the middle of

@@ -1,7 +1,7 @@
 //! Memory of Redis and of programs, and the commands of Redis.
 
 use anyhow::Context as _;
-use push_tests::servers::Redis;
+use push_tests::{servers::Redis, servers::redis_connection};
 
 /// Bytes that Redis has allocated for its data.
 pub(crate) async fn used_memory(redis: &Redis) -> anyhow::Result<u64> {
@@ -16,7 +16,7 @@ pub(crate) async fn commands(redis: &Redis) -> anyhow::Result<u64> {
 /// A field of a section of INFO.
 async fn info(redis: &Redis, section: &str, field: &str) -> anyhow::Result<u64> {
     let client = redis::Client::open(redis.url())?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut connection = redis_connection(&client).await?;
     let info: redis::InfoDict =
         redis::cmd("INFO").arg(section).query_async(&mut connection).await?;
     info.get(field).with_context(|| format!("Redis does not tell {field}"))

@@ -55,7 +55,7 @@ const AT_ONCE: usize = 16;
 /// was not accepted was not waited for, and a broadcast whose closing the index lost is closed
 /// only after it expired.
 const DEADLINE: Duration = Duration::from_secs(30);
-const DEADLINE_AFTER_LOST_WRITES: Duration = Duration::from_secs(150);
+const DEADLINE_AFTER_LOST_WRITES: Duration = Duration::from_secs(240);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Checks every push; violations go into the book.

@@ -30,7 +30,7 @@ pub use self::{
     prometheus::Prometheus,
     rabbitmq::RabbitMq,
     rabbitmq_cluster::RabbitMqCluster,
-    redis::{FilesSnapshot, Redis, Refusal},
+    redis::{FilesSnapshot, Redis, Refusal, redis_connection},
     redis_cluster::RedisCluster,
     tls::Tls,
 };

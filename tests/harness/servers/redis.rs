@@ -6,9 +6,10 @@ use std::{
     io,
     path::Path,
     process::Command,
+    time::Duration,
 };
 
-use redis::RedisResult;
+use redis::{AsyncConnectionConfig, RedisResult, aio::MultiplexedConnection};
 use tempfile::TempDir;
 
 use super::{
@@ -17,8 +18,22 @@ use super::{
 };
 use crate::ports::{Port, free_port};
 
+/// The deadline of a connection and of each answer: the client's own half second is too short for a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 /// A Redis server.
 pub type Redis = Server<RedisKind>;
+
+/// Connects a test to a server. Each answer may take a minute.
+///
+/// # Errors
+/// If the server cannot be reached.
+pub async fn redis_connection(client: &redis::Client) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(DEADLINE))
+        .set_response_timeout(Some(DEADLINE));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
 
 /// The kind of server that Redis is.
 #[derive(Debug)]
@@ -96,7 +111,7 @@ impl Server<RedisKind> {
     pub async fn sync_always(&mut self) -> RedisResult<()> {
         self.kind.sync = ALWAYS;
         let client = redis::Client::open(self.url())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut connection = redis_connection(&client).await?;
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("appendfsync").arg(ALWAYS).query_async(&mut connection).await
     }
@@ -104,7 +119,7 @@ impl Server<RedisKind> {
     /// Sets a limit of its memory, in bytes.
     pub async fn limit_memory(&self, bytes: u64) -> RedisResult<()> {
         let client = redis::Client::open(self.url())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut connection = redis_connection(&client).await?;
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("maxmemory").arg(bytes).query_async(&mut connection).await
     }
@@ -112,7 +127,7 @@ impl Server<RedisKind> {
     /// Makes it refuse writes from now on (`refuse`), or accept them again.
     pub async fn refuse_writes(&self, why: Refusal, refuse: bool) -> RedisResult<()> {
         let client = redis::Client::open(self.url())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut connection = redis_connection(&client).await?;
         let [begin, end] = why.commands();
         let words = if refuse { begin } else { end };
         redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await
@@ -235,7 +250,7 @@ impl Kind for RedisKind {
     async fn answers(&self) -> Result<(), String> {
         let answer = async {
             let client = redis::Client::open(self.url())?;
-            let mut connection = client.get_multiplexed_async_connection().await?;
+            let mut connection = redis_connection(&client).await?;
             redis::cmd("PING").query_async::<()>(&mut connection).await
         };
         answer.await.map_err(|error| error.to_string())

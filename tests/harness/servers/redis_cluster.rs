@@ -12,7 +12,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Redis, ServerError, Tls};
+use super::{Redis, ServerError, Tls, redis::redis_connection};
 
 /// Masters of a cluster: the fewest that Redis recommends.
 const MASTERS: u16 = 3;
@@ -234,5 +234,5 @@ fn share(index: u16) -> std::ops::Range<u16> {
 }
 
 async fn connect(node: &Redis) -> RedisResult<MultiplexedConnection> {
-    redis::Client::open(node.url())?.get_multiplexed_async_connection().await
+    redis_connection(&redis::Client::open(node.url())?).await
 }

@@ -8,6 +8,7 @@ use push_tests::{
     broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
     ledger_key_pattern, mqtt_url,
+    servers::redis_connection,
     servers::{RabbitMq, RabbitMqCluster, Redis, RedisCluster},
     service::Program,
     stack::{APP, Servers, Stack},
@@ -45,7 +46,7 @@ async fn master_of(redis: &mut RedisCluster, id: &str) -> usize {
 
 async fn keys_with(node: &Redis, pattern: &str) -> usize {
     let client = redis::Client::open(node.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&client).await.unwrap();
     let mut keys = redis::cmd("KEYS");
     let keys: Vec<String> = keys.arg(pattern).query_async(&mut connection).await.unwrap();
     keys.len()

@@ -1,7 +1,8 @@
 //! A ledger that loses its last writes, or that holds an entry which cannot be read.
 
 use push_tests::{
-    amqp_url, eventually, ledger_key_pattern, redis_url, servers::Redis, stack::DEADLINE,
+    amqp_url, eventually, ledger_key_pattern, redis_url, servers::Redis, servers::redis_connection,
+    stack::DEADLINE,
 };
 use serde_json::{Value, json};
 
@@ -64,7 +65,7 @@ async fn a_broadcast_whose_ledger_entry_cannot_be_read_becomes_a_dead_letter() {
     let id = world.stack.push(&everyone(60)).await;
     world.stack.closed(&id).await;
     let server = redis::Client::open(redis_url()).unwrap();
-    let mut redis = server.get_multiplexed_async_connection().await.unwrap();
+    let mut redis = redis_connection(&server).await.unwrap();
     let find = redis::cmd("KEYS").arg(ledger_key_pattern(&id)).to_owned();
     let entries: Vec<String> = find.query_async(&mut redis).await.unwrap();
     let mut damage = redis::cmd("HSET");

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use push_tests::{
     mqtt_proxy::{AckMode, MqttProxy},
     mqtt_url,
+    servers::redis_connection,
     servers::{Redis, Refusal},
 };
 use redis::aio::MultiplexedConnection;
@@ -66,5 +67,5 @@ async fn a_broker_behind_the_proxy_acknowledges_late_or_never_as_it_is_told() {
 }
 
 async fn connect(url: &str) -> MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis_connection(&redis::Client::open(url).unwrap()).await.unwrap()
 }

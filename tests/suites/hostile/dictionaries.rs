@@ -12,6 +12,7 @@ use push_tests::{
     broadcast::everyone,
     eventually,
     servers::Redis,
+    servers::redis_connection,
     service::{Program, pushctl_output, request},
     stack::{APP, Servers, Stack},
 };
@@ -32,7 +33,7 @@ fn resident(program: &Program) -> u64 {
 
 async fn admin(redis: &Redis) -> redis::aio::MultiplexedConnection {
     let client = redis::Client::open(redis.url()).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    redis_connection(&client).await.unwrap()
 }
 
 /// Kilobytes that Redis uses.

@@ -1,6 +1,7 @@
 //! Helpers of this suite: devices and the ways to ask for them, and a connection to
 //! a Redis server for what the index itself does not do.
 
+use push_tests::servers::redis_connection;
 use std::{num::NonZeroU32, sync::Arc};
 
 use push_index::{CarrierExtent, Index, Selection};
@@ -150,7 +151,7 @@ pub(crate) async fn count_all(
 
 /// A connection for commands of its own.
 pub(crate) async fn admin(url: &str) -> MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis_connection(&redis::Client::open(url).unwrap()).await.unwrap()
 }
 
 /// Runs a command, and returns its answer as text; empty if the answer is no text.

@@ -7,6 +7,7 @@ use push_tests::{
     amqp_url,
     clock::WrongClock,
     eventually, free_port, mqtt_url, namespace, redis_url,
+    servers::redis_connection,
     servers::{RabbitMq, Redis, Refusal},
     service::{Program, pushctl, pushctl_output},
     stack::{DEADLINE, Servers, Stack},
@@ -50,7 +51,7 @@ impl Findings {
 
 async fn set(redis: &Redis, words: &[&str]) {
     let client = redis::Client::open(redis.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&client).await.unwrap();
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]).query_async::<()>(&mut connection).await.unwrap();
 }

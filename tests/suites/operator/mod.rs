@@ -16,6 +16,7 @@ use std::{collections::BTreeSet, process::Stdio};
 
 use push_tests::{
     eventually, redis_url,
+    servers::redis_connection,
     servers::{RabbitMq, Redis},
     service::{Program, built, pushctl_output},
     stack::{APP, DEADLINE, Servers, Stack},
@@ -151,7 +152,7 @@ async fn watching_ends_with_an_error_when_its_time_is_over_or_it_is_stopped() {
 async fn an_import_that_the_index_refuses_does_not_wait_for_a_program_that_still_writes() {
     let service = Stack::start(Servers::shared()).await;
     let server = redis::Client::open(redis_url()).unwrap();
-    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&server).await.unwrap();
     let mut other_layout = redis::pipe();
     for shard in 0..64 {
         let shard = format!("{}:{{{APP}/{shard}}}", service.namespace);

@@ -16,6 +16,7 @@ use push_tests::{
     eventually, free_port, namespace,
     readiness::Readiness,
     redis_url,
+    servers::redis_connection,
     servers::{RabbitMq, Redis, RedisCluster, Refusal},
     service::{Program, request},
     stack::{APP, DEADLINE, Servers, Stack},
@@ -78,7 +79,7 @@ fn push_request(stack: &Stack, body: &str) -> Request {
 
 async fn configure(node: &Redis, setting: &str, value: &str) {
     let client = redis::Client::open(node.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&client).await.unwrap();
     let mut set = redis::cmd("CONFIG");
     set.arg("SET").arg(setting).arg(value).query_async::<()>(&mut connection).await.unwrap();
 }

@@ -13,6 +13,7 @@ use push_tests::{
     devices::Devices,
     eventually, ledger_key_pattern, redis_url,
     servers::Redis,
+    servers::redis_connection,
     stack::{APP, DEADLINE, Servers, Stack},
 };
 use serde_json::{Value, json};
@@ -91,7 +92,7 @@ async fn a_broadcast_whose_ledger_was_lost_is_begun_again_and_reaches_every_devi
     let id = world.stack.begin_broadcast().await;
     // A fail-over loses the writes that the replica did not have yet in the same way.
     let client = redis::Client::open(redis_url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&client).await.unwrap();
     let keys: Vec<String> =
         redis::cmd("KEYS").arg(ledger_key_pattern(&id)).query_async(&mut connection).await.unwrap();
     let gone: usize = redis::cmd("DEL").arg(&keys).query_async(&mut connection).await.unwrap();

@@ -15,6 +15,7 @@ use push_model::{
 use push_tests::{
     namespace,
     servers::RedisCluster,
+    servers::redis_connection,
     stack::{APP, DEADLINE},
 };
 use tempfile::TempDir;
@@ -44,7 +45,7 @@ async fn removed_devices_of_other_masters_are_found_in_time_while_one_is_away() 
     let mut cluster = RedisCluster::start().await.unwrap();
     for node in cluster.nodes() {
         let client = redis::Client::open(node.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = redis_connection(&client).await.unwrap();
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("cluster-require-full-coverage").arg("no");
         set.query_async::<()>(&mut connection).await.unwrap();

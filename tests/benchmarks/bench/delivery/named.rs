@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
 use push_model::app::AppKey;
-use push_tests::stack::APP;
+use push_tests::{servers::redis_connection, stack::APP};
 use redis::{Cmd, Value};
 use tokio::{task::JoinSet, time::Instant};
 
@@ -39,7 +39,7 @@ pub(crate) async fn run(env: &Environment) -> anyhow::Result<Vec<Row>> {
     let requests = requests(loaded, pushes).await?;
     let reads = reads(loaded, devices).await?;
     let client = redis::Client::open(loaded.redis.url())?;
-    let raw = client.get_multiplexed_async_connection().await?;
+    let raw = redis_connection(&client).await?;
 
     let workers = Workers::start(&loaded.stack, 1).await;
     let (worker, redis) = (workers.ids()[0], loaded.redis.id());

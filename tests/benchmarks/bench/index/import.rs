@@ -1,6 +1,6 @@
 //! Importing devices: how fast it is, and how much memory they take.
 
-use push_tests::servers::Redis;
+use push_tests::{servers::Redis, servers::redis_connection};
 use tokio::time::Instant;
 
 use crate::{
@@ -57,7 +57,7 @@ pub(crate) async fn memory(env: &Environment) -> anyhow::Result<Vec<Row>> {
 async fn raw_writes(count: usize) -> anyhow::Result<f64> {
     let redis = Redis::start().await?;
     let client = redis::Client::open(redis.url())?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut connection = redis_connection(&client).await?;
     let value = [b'x'; VALUE];
     let started = Instant::now();
     for from in (0..count).step_by(PIPELINE) {

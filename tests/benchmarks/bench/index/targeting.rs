@@ -9,7 +9,7 @@ use push_model::{
     app::AppKey, attributes::Attribute, device::Carrier, slots::SlotRange, targeting::Targeting,
     time::UnixMillis,
 };
-use push_tests::stack::APP;
+use push_tests::{servers::redis_connection, stack::APP};
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
@@ -148,7 +148,7 @@ impl<'a> TargetedApp<'a> {
         };
         let (carrier, extent) = (*carrier, extent.clone());
         let client = redis::Client::open(loaded.redis.url())?;
-        let raw = client.get_multiplexed_async_connection().await?;
+        let raw = redis_connection(&client).await?;
         Ok(Self { loaded, index, raw, app, carrier, extent, columns, targeting, expected })
     }
 

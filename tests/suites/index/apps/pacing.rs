@@ -10,7 +10,7 @@ use push_model::{
     secret::Secret,
     time::UnixMillis,
 };
-use push_tests::{namespace, redis_url};
+use push_tests::{namespace, redis_url, servers::redis_connection};
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 use crate::index::support::NOW;
@@ -89,7 +89,7 @@ async fn what_an_app_was_granted_expires_in_redis_by_itself() {
     let app = app(&index, "a").await;
     assert!(index.acquire_pace(&app, &broadcast(50, 100)).await.unwrap().granted);
     let client = redis::Client::open(redis_url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&client).await.unwrap();
     let key = format!("{namespace}:{{a}}:p");
     let left: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
     assert!((1..=14_000).contains(&left), "{key} expires in {left} ms");

@@ -14,7 +14,7 @@ use push_model::{
     slots::SlotRange,
     targeting::Targeting,
 };
-use push_tests::{eventually, namespace, redis_url, servers::Redis};
+use push_tests::{eventually, namespace, redis_url, servers::Redis, servers::redis_connection};
 use redis::aio::MultiplexedConnection;
 
 use crate::index::support::{NOW, app, client, device, scan_all, wanted};
@@ -230,7 +230,7 @@ async fn what_a_removed_app_leaves_in_redis_goes_by_itself_in_time() {
     let namespace = namespace();
     let index = RedisIndex::connect(&redis_url(), &namespace, Default::default()).await.unwrap();
     let server = redis::Client::open(redis_url()).unwrap();
-    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&server).await.unwrap();
     let old = create(&index).await;
     let devices: Vec<_> =
         (0..500).map(|n| with_model(&format!("c{n}"), &format!("m{n}"))).collect();
@@ -266,7 +266,7 @@ async fn a_redis_that_lost_its_last_writes_gives_no_device_the_value_of_another(
     register(&first, &app, &[with_model("a", "lost")]).await;
 
     let admin = redis::Client::open(server.url()).unwrap();
-    let mut admin = admin.get_multiplexed_async_connection().await.unwrap();
+    let mut admin = redis_connection(&admin).await.unwrap();
     let key = |kind: char| format!("{namespace}:{{{app}}}:{kind}{}", Attribute::Model.index());
     assert!(first.remove_device(&app, &client("a")).await.unwrap());
     for key in [key('v'), key('s')] {

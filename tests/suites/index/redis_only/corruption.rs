@@ -17,7 +17,7 @@ use push_model::{
     time::UnixMillis,
 };
 use push_store::{IndexError, redis::RedisStore};
-use push_tests::{namespace, redis_url};
+use push_tests::{namespace, redis_url, servers::redis_connection};
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ async fn begin() -> (RedisIndex, AppKey, String, MultiplexedConnection) {
     index.create_app(&App::new(app(), &Secret::generate(), NOW)).await.unwrap();
     let key = AppKey::from(&index.app(&app()).await.unwrap().unwrap());
     let server = redis::Client::open(redis_url()).unwrap();
-    let connection = server.get_multiplexed_async_connection().await.unwrap();
+    let connection = redis_connection(&server).await.unwrap();
     (index, key, namespace, connection)
 }
 

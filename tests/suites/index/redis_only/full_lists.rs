@@ -13,7 +13,7 @@ use push_model::{
     time::UnixMillis,
 };
 use push_store::redis::RedisStore;
-use push_tests::{namespace, redis_url};
+use push_tests::{namespace, redis_url, servers::redis_connection};
 use uuid::Uuid;
 
 use crate::index::{engines, support::key};
@@ -67,7 +67,7 @@ async fn a_list_that_is_full_ends_where_members_are_missing_and_has_no_gap() {
 /// The times for which the lists of entries are still kept.
 async fn lives(namespace: &str) -> Vec<Duration> {
     let server = redis::Client::open(redis_url()).unwrap();
-    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&server).await.unwrap();
     let mut lives = Vec::new();
     for kind in ['n', 'a'] {
         let keys = redis::cmd("KEYS").arg(format!("{namespace}:{{l/*}}:{kind}*")).to_owned();

@@ -8,7 +8,7 @@ use push_model::{
     targeting::Targeting,
 };
 use push_store::IndexError;
-use push_tests::{namespace, redis_url};
+use push_tests::{namespace, redis_url, servers::redis_connection};
 
 use crate::index::support::{NOW, app, client, device, scan_all};
 
@@ -26,7 +26,7 @@ async fn devices_in_another_layout_are_refused_until_their_app_is_removed_and_co
     let record = App::new(app(), &Secret::generate(), NOW);
     let one = || [device("c", &[("country", "CN")])];
     let server = redis::Client::open(redis_url()).unwrap();
-    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&server).await.unwrap();
 
     // A shard without a number, and one of a newer layout.
     for layout in [None, Some("2")] {

@@ -11,6 +11,7 @@ use push_model::{attributes::Attribute, device::TransportKind, targeting::Target
 use push_store::{IndexError, Level, Store, redis::RedisSettings};
 use push_tests::{
     eventually, namespace, redis_cluster_url,
+    servers::redis_connection,
     servers::{Redis, RedisCluster},
 };
 
@@ -106,7 +107,7 @@ async fn a_redis_that_lost_its_scripts_gets_them_again() {
     let index = RedisIndex::connect(&server.url(), &namespace(), SETTINGS).await.unwrap();
     works(&index).await;
     let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = redis_connection(&client).await.unwrap();
     redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut connection).await.unwrap();
     works(&index).await;
 }
@@ -116,7 +117,7 @@ async fn while_one_master_of_a_cluster_is_away_no_request_to_the_others_fails() 
     let mut cluster = RedisCluster::start().await.unwrap();
     for node in cluster.nodes() {
         let client = redis::Client::open(node.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = redis_connection(&client).await.unwrap();
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("cluster-require-full-coverage").arg("no");
         set.query_async::<()>(&mut connection).await.unwrap();

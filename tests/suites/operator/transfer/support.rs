@@ -10,6 +10,7 @@ use std::{
 use push_tests::{
     eventually, namespace,
     process::{Output, Process},
+    servers::redis_connection,
     service::{built, pushctl_output},
     stack::{APP, DEADLINE},
 };
@@ -122,7 +123,7 @@ pub(super) fn crowd(devices: usize) -> String {
 }
 
 pub(super) async fn redis(url: &str) -> redis::aio::MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis_connection(&redis::Client::open(url).unwrap()).await.unwrap()
 }
 
 /// Runs `pushctl` and kills it when the app is on its way to the Redis at `url`, some of its devices
