@@ -58,7 +58,8 @@ pub(crate) fn changing(
             h2 id="broadcasts" { "Open broadcasts" }
             @if broadcasts.is_empty() {
                 p class="empty" {
-                    "None is under way. " a href="/compose" { "Compose one" } ", and follow it here from its first device to its last."
+                    "None is under way. " a href="/compose" { "Compose one" } ", and follow it here from its first device to its last. Or "
+                    a href="/try-it" { "let this browser receive a push" } "."
                 }
             } @else {
                 (table(broadcasts, rates, now))

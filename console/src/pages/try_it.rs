@@ -31,7 +31,7 @@ pub(crate) fn view(apps: &[AppKey], app: &AppKey, missing: Option<&str>) -> Mark
                     }
                     div class="actions" {
                         button disabled { "Send" }
-                        a class="button quiet" href={ "/compose?app=" (app) } { "Compose a real one" }
+                        a class="button quiet" href={ "/compose?app=" (app) } target="_blank" { "All fields, in a new tab" }
                     }
                 }
             }
@@ -39,7 +39,7 @@ pub(crate) fn view(apps: &[AppKey], app: &AppKey, missing: Option<&str>) -> Mark
         section class="card" aria-labelledby="received" {
             h2 id="received" { "3. Received" }
             ol id="messages" class="received" aria-live="polite" {}
-            p class="empty" { "Nothing yet: connect, then send." }
+            p class="empty" { "Nothing yet. A push that this browser receives appears here." }
         }
     }
 }

@@ -93,11 +93,11 @@ pub(super) async fn run(
     show(&devices, &got, out)?;
 
     if let Some(link) = console {
-        out.note(format_args!("\nThe console, signed in: {link}"));
+        out.note(format_args!("\nThe console, signed in (the link works once): {link}"));
     }
     let broadcast = broadcast_body();
     out.note(format_args!(
-        "\nNow you, from another terminal (this goes to all six, and shows up here):\n\n\
+        "\nNow you, from another terminal (this goes to all devices, and shows up here):\n\n\
          curl -sS http://{http}/v1/message/push/{APP} \\\n\
          \x20 -H \"Authorization: $(cat {})\" -H 'Content-Type: application/json' \\\n\
          \x20 -d '{broadcast}'\n\n\

@@ -263,7 +263,7 @@ pub async fn run(
         "ready on {scheme}://{address}, devices on {devices_url}; stop with Ctrl-C"
     ));
     if let Some(link) = link {
-        out.note(format_args!("see it in a browser, signed in: {link}"));
+        out.note(format_args!("see it in a browser, signed in (the link works once): {link}"));
     }
     service.until_stopped().await
 }
