@@ -104,7 +104,7 @@ while (!((await funnel().catch(() => ({}))).Sent > 0)) await page.waitForTimeout
 await page.click("summary:has-text('Recall this message')");
 await page.screenshot({ path: join(pictures, "million-recall.png"), fullPage: true });
 await page.click("button:has-text('Recall it now')");
-await page.locator("h1:has-text('Recall')").waitFor();
+await page.locator("a:has-text('See the message')").waitFor({ timeout: 60_000 });
 const receipt = await funnel();
 await page.screenshot({ path: join(pictures, "million-receipt.png"), fullPage: true });
 await page.click("a:has-text('See the message')");
