@@ -6,22 +6,20 @@
 //! |---|---|
 //! | path and method | [`Route::of`] |
 //! | App ID, secret | [`Logins::authenticate`] |
-//! | app enabled, rate | `push`, `push_batch`, `other_call` |
+//! | app enabled, rate | `push`, `push::batch`, `other_call` |
 //! | media type | `media_type` |
 //! | size | [`RequestBody::read_for`] |
 //! | JSON, fields | [`message`](crate::message) |
 //!
-//! Handlers: `push`, `push_batch`, `audience`, `device`, `user`, `message` (report, list and recall), and
+//! Handlers: `push` (single ones and batches), `audience`, `device`, `user`, `message` (report, list and recall), and
 //! [`broker_auth`](crate::broker_auth) (the questions of MQTT brokers). The description of the API is
-//! files, `openapi.json` and `openapi/` beside `src`, and needs no handler. The handlers share `idempotency`,
-//! `lines`, `list_query`, `other_call`, `request_span`, `sequence`, `size`, `unknown_topics`, `usage_sync`
-//! and `user_devices`. `login_report` and
+//! files, `openapi.json` and `openapi/` beside `src`, and needs no handler. The handlers share `lines`,
+//! `list_query`, `media_type`, `other_call`, `request_span`, `usage_sync` and `user_devices`. `login_report` and
 //! `full_dictionaries` report at intervals what would be too much for each request.
 
 mod audience;
 mod device;
 mod full_dictionaries;
-mod idempotency;
 mod lines;
 mod list_query;
 mod login_report;
@@ -29,11 +27,7 @@ mod media_type;
 mod message;
 mod other_call;
 mod push;
-mod push_batch;
 mod request_span;
-mod sequence;
-mod size;
-mod unknown_topics;
 mod usage_sync;
 mod user;
 mod user_devices;
@@ -52,13 +46,10 @@ use self::{
     audience::AudienceHandler,
     device::{CALL_COUNTERS, DEVICE_CALLS, DeviceHandler},
     full_dictionaries::FullDictionaries,
-    idempotency::IdempotencyKeys,
     login_report::LoginReport,
     message::MessageHandler,
-    push::PushHandler,
-    push_batch::BatchHandler,
+    push::{BatchHandler, IdempotencyKeys, PushHandler, Sequence},
     request_span::{note_reply, request_span},
-    sequence::Sequence,
     usage_sync::UsageSync,
     user::UserHandler,
 };

@@ -8,7 +8,7 @@ use std::{
 /// Numbers pushes in the order in which they are accepted: the wall clock in microseconds, or one more
 /// than the last number if the clock has not moved on or was set back.
 #[derive(Debug, Default)]
-pub(super) struct Sequence(AtomicU64);
+pub(in crate::handlers) struct Sequence(AtomicU64);
 
 impl Sequence {
     /// The number of a push that is accepted now.

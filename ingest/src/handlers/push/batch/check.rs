@@ -10,11 +10,13 @@ use crate::{
     apps::{CachedApp, Caller},
     body::{Purpose, Reservation},
     handlers::{
-        idempotency::{KnownNonces, checked_key, identify},
         lines::{lines, next_portion},
-        push::{CheckOutcome, CheckedPush, PushHandler, ReadPush},
-        size,
-        unknown_topics::{self, names_topics},
+        push::{
+            CheckOutcome, CheckedPush, PushHandler, ReadPush,
+            idempotency::{KnownNonces, checked_key, identify},
+            size,
+            unknown_topics::{self, names_topics},
+        },
     },
     message::Push,
     publisher::PushGroup,

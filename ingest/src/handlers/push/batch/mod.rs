@@ -25,15 +25,12 @@ use push_model::{app::Scope, time::UnixMillis, trace_parent::TraceParent};
 use tokio::time::Instant;
 
 use self::check::{CheckedLine, CheckedLines};
-use super::{
-    lines::count_lines,
-    media_type::NDJSON,
-    push::{PushHandler, unpublished},
-};
+use super::{PushHandler, unpublished};
 use crate::{
     allowance::RateStatus,
     apps::Caller,
     body::{BodyError, Buffered, Purpose, RequestBody, Reservation},
+    handlers::{lines::count_lines, media_type::NDJSON},
     head::Head,
     metrics::{AppPushes, Metrics},
     publisher::{NotPublished, PushGroup},
@@ -45,14 +42,14 @@ use crate::{
 
 /// Answers batch requests.
 #[derive(Debug)]
-pub(super) struct BatchHandler {
-    pub(super) pushes: Arc<PushHandler>,
-    pub(super) metrics: Arc<Metrics>,
+pub(in crate::handlers) struct BatchHandler {
+    pub(in crate::handlers) pushes: Arc<PushHandler>,
+    pub(in crate::handlers) metrics: Arc<Metrics>,
 }
 
 impl BatchHandler {
     /// Checks and publishes the pushes of a request, and answers each.
-    pub(super) async fn push(
+    pub(in crate::handlers) async fn push(
         &self,
         app: &str,
         head: &Head<'_>,

@@ -61,9 +61,9 @@ pub(super) type KnownNonces = HashMap<MessageId, u64>;
 
 /// The bodies that idempotency keys were used for.
 #[derive(Debug)]
-pub(super) struct IdempotencyKeys {
-    pub(super) index: Arc<IndexClient>,
-    pub(super) recent: RecentKeys,
+pub(in crate::handlers) struct IdempotencyKeys {
+    pub(in crate::handlers) index: Arc<IndexClient>,
+    pub(in crate::handlers) recent: RecentKeys,
 }
 
 impl IdempotencyKeys {

@@ -1,4 +1,16 @@
 //! `POST /v1/message/push/{AppID}`: a single push.
+//!
+//! - `batch`: many pushes in one request
+//! - `idempotency`: the ids of pushes with an `Idempotency-Key`
+//! - `sequence`: numbers by which devices sort messages
+//! - `size`: what the transports of an app can carry
+//! - `unknown_topics`: a warning about topics that no device has
+
+mod batch;
+mod idempotency;
+mod sequence;
+mod size;
+mod unknown_topics;
 
 use std::sync::Arc;
 
@@ -15,15 +27,12 @@ use push_model::{
 };
 use tokio::time::Instant;
 
-use super::{
-    idempotency::{IdempotencyKeys, KnownNonces, header_key, identify},
-    media_type::JSON,
-    sequence::Sequence,
-    size,
-    unknown_topics::{self, names_topics},
-    usage_sync::UsageSync,
-    user_devices::UserDevices,
+pub(super) use self::{batch::BatchHandler, idempotency::IdempotencyKeys, sequence::Sequence};
+use self::{
+    idempotency::{KnownNonces, header_key, identify},
+    unknown_topics::names_topics,
 };
+use super::{media_type::JSON, usage_sync::UsageSync, user_devices::UserDevices};
 use crate::{
     allowance::RateStatus,
     apps::{CachedApp, Caller, Logins, MessagePlaces},
@@ -39,7 +48,7 @@ use crate::{
 /// Room for the job of an ordinary push, in bytes.
 const ORDINARY_JOB: usize = 512;
 
-/// Checks pushes and publishes them: single ones here, those of batch requests in `push_batch`.
+/// Checks pushes and publishes them: single ones here, those of batch requests in `batch`.
 #[derive(Debug)]
 pub(super) struct PushHandler {
     pub(super) logins: Arc<Logins>,
