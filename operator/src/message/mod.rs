@@ -3,10 +3,8 @@
 //! - `watch`: follows a message until its entry is closed
 //! - `remote`: the same through an HTTP endpoint
 //! - `list`: the messages of an app
-//! - `audience`: the devices that a push would target
 //! - `rate`: estimates devices a second and the time left
 
-mod audience;
 mod list;
 pub mod rate;
 pub mod remote;
@@ -29,7 +27,6 @@ use push_model::{
 use push_store::IndexError;
 use serde::Serialize;
 
-pub use self::audience::audience;
 pub use self::list::list;
 pub use self::watch::{MessageUpdate, WatchEvent, watch};
 use crate::{
