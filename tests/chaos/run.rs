@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Deadline for pushes to flow again after a fault. Generous, because the machine may be slow.
-const FLOW_DEADLINE: Duration = Duration::from_secs(180);
+const FLOW_DEADLINE: Duration = Duration::from_secs(90);
 /// Deadline of a probe's answer, and then of its arrival, before the next probe is sent.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of reading arrivals while a probe is awaited.

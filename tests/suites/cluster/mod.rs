@@ -8,8 +8,7 @@ use push_tests::{
     broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
     ledger_key_pattern, mqtt_url,
-    servers::redis_connection,
-    servers::{RabbitMq, RabbitMqCluster, Redis, RedisCluster},
+    servers::{RabbitMq, RabbitMqCluster, Redis, RedisCluster, redis_connection},
     service::Program,
     stack::{APP, Servers, Stack},
 };

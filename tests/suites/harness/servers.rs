@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use push_tests::{
     mqtt_proxy::{AckMode, MqttProxy},
     mqtt_url,
-    servers::redis_connection,
-    servers::{Redis, Refusal},
+    servers::{Redis, Refusal, redis_connection},
 };
 use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;

@@ -11,8 +11,7 @@ use push_store::redis::{RedisSettings, RedisStore};
 use push_tests::{
     broadcast::everyone,
     eventually,
-    servers::Redis,
-    servers::redis_connection,
+    servers::{Redis, redis_connection},
     service::{Program, pushctl_output, request},
     stack::{APP, Servers, Stack},
 };

@@ -125,7 +125,7 @@ suite! {
             among_hundreds_of_values_each_reaches_its_own_devices_while_they_change,
             a_device_that_changes_alone_moves_among_hundreds_of_values,
             a_range_of_languages_reaches_values_that_came_later,
-            thousands_of_wanted_values_among_thousands_cost_little_more_than_a_few,
+            thousands_of_wanted_values_among_thousands_keep_no_other_app_waiting,
             spellings_that_people_take_for_one_reach_the_same_devices,
             a_slot_range_that_reaches_past_the_devices_ends,
             an_audience_of_many_slices_is_counted_whole,

@@ -7,8 +7,7 @@ use push_tests::{
     amqp_url,
     clock::WrongClock,
     eventually, free_port, mqtt_url, namespace, redis_url,
-    servers::redis_connection,
-    servers::{RabbitMq, Redis, Refusal},
+    servers::{RabbitMq, Redis, Refusal, redis_connection},
     service::{Program, pushctl, pushctl_output},
     stack::{DEADLINE, Servers, Stack},
 };

@@ -16,8 +16,7 @@ use std::{collections::BTreeSet, process::Stdio};
 
 use push_tests::{
     eventually, redis_url,
-    servers::redis_connection,
-    servers::{RabbitMq, Redis},
+    servers::{RabbitMq, Redis, redis_connection},
     service::{Program, built, pushctl_output},
     stack::{APP, DEADLINE, Servers, Stack},
 };

@@ -16,8 +16,7 @@ use push_tests::{
     eventually, free_port, namespace,
     readiness::Readiness,
     redis_url,
-    servers::redis_connection,
-    servers::{RabbitMq, Redis, RedisCluster, Refusal},
+    servers::{RabbitMq, Redis, RedisCluster, Refusal, redis_connection},
     service::{Program, request},
     stack::{APP, DEADLINE, Servers, Stack},
 };

@@ -12,8 +12,7 @@ use push_tests::{
     broadcast::{BATCH, STEPS, everyone},
     devices::Devices,
     eventually, ledger_key_pattern, redis_url,
-    servers::Redis,
-    servers::redis_connection,
+    servers::{Redis, redis_connection},
     stack::{APP, DEADLINE, Servers, Stack},
 };
 use serde_json::{Value, json};

@@ -14,8 +14,7 @@ use push_model::{
 };
 use push_tests::{
     namespace,
-    servers::RedisCluster,
-    servers::redis_connection,
+    servers::{RedisCluster, redis_connection},
     stack::{APP, DEADLINE},
 };
 use tempfile::TempDir;

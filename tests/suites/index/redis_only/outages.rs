@@ -11,8 +11,7 @@ use push_model::{attributes::Attribute, device::TransportKind, targeting::Target
 use push_store::{IndexError, Level, Store, redis::RedisSettings};
 use push_tests::{
     eventually, namespace, redis_cluster_url,
-    servers::redis_connection,
-    servers::{Redis, RedisCluster},
+    servers::{Redis, RedisCluster, redis_connection},
 };
 
 use crate::index::support::{NOW, client, device, key, scan_all, wanted};

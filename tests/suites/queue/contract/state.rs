@@ -63,9 +63,10 @@ pub(crate) async fn the_counts_are_what_waits_where_and_for_how_long(queue: Engi
         })
         .await
     };
-    // An age is that of the lane since it was seen empty.
-    let begun = Instant::now();
     counts_are("nothing waits", &|seen| *seen == QueueCounts::default()).await;
+    // An age is at most the time since the lane was last seen empty, which is during this call.
+    let begun = Instant::now();
+    assert_eq!(queue.counts().await.unwrap(), QueueCounts::default());
     queue.publish(Lane::Jobs, payload("0")).await.unwrap();
     let aged = |seen: &QueueCounts| seen.jobs.oldest >= Duration::from_millis(300);
     let first = counts_are("the first message gets older", &aged).await;
